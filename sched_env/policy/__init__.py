@@ -1,0 +1,1 @@
+"""Who decides: heuristics, exported policies and the registry of their names."""

@@ -1,0 +1,55 @@
+"""The three float32 operations every exported network is made of.
+
+Sums run over the rows of a weight matrix in order, one output per lane, so a result does not
+depend on the machine, on the compiler or on a BLAS library. No operation allocates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sched_env.compiled import compiled
+
+MASKED_LOGIT = np.float32(-1e8)
+"""Logit of an illegal action; sb3-contrib's ``MaskableCategorical`` uses the same number."""
+
+
+@compiled
+def add_product(out: np.ndarray, x: np.ndarray, weight: np.ndarray) -> None:
+    """Add ``x @ weight`` to ``out``; a zero in ``x`` costs nothing.
+
+    Args:
+        out: float32 (num_out,), changed in place.
+        x: float32 (num_in,).
+        weight: float32 (num_in, num_out).
+    """
+    for row in range(x.size):
+        value = x[row]
+        if value != 0:
+            for column in range(out.size):
+                out[column] += value * weight[row, column]
+
+
+@compiled
+def relu(x: np.ndarray) -> None:
+    """Replace the negative entries of ``x``, float32 (n,), by zero."""
+    for index in range(x.size):
+        x[index] = max(x[index], np.float32(0))
+
+
+@compiled
+def best_legal(logits: np.ndarray, mask: np.ndarray) -> int:
+    """Return the legal action with the largest logit, the lowest index on ties.
+
+    Args:
+        logits: float32 (num_actions,).
+        mask: int8 (num_actions,), 1 = legal.
+
+    Returns:
+        The index of the action, or -1 if none is legal.
+    """
+    best = -1
+    for action in range(logits.size):
+        if mask[action] != 0 and (best < 0 or logits[action] > logits[best]):
+            best = action
+    return best

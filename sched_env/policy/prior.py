@@ -1,0 +1,89 @@
+r"""Soft prior: a heuristic written as logits that are added to those of the network.
+
+A network whose output is zero then acts as the heuristic, and training starts from there. With
+``score_i`` = ``y / (1 - |y|)`` of one named slot feature ``y`` (|y| cut at 0.999: the inverse of
+the squash x / (1 + |x|)), larger = served first, and over the legal actions of this decision::
+
+    admit_k   = max(floor, strength * (score_k - largest score of the legal admits))
+    preempt_j = max(floor, strength * (smallest score of the legal preempts - score_j))
+                + preempt_bias
+    proceed_l = (proceed_stop if no admit is legal else proceed_go)
+                + (lower_level if l < L - 1 else 0)
+
+Kind "weighted_sjf" takes for ``y`` the feature that is log(weight / work). Kind "none" adds
+nothing. Illegal actions get nothing: their logits are replaced by -1e8 afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sched_env.compiled import compiled
+
+_LARGEST_SQUASHED = np.float32(0.999)
+
+
+class PriorParameters(NamedTuple):
+    """Numbers of the soft prior; ``score_feature`` is -1 where there is no prior."""
+
+    score_feature: int
+    strength: np.float32
+    floor: np.float32
+    proceed_stop: np.float32
+    proceed_go: np.float32
+    lower_level: np.float32
+    preempt_bias: np.float32
+
+
+@compiled
+def _score(value: np.float32) -> np.float32:
+    cut = min(max(value, -_LARGEST_SQUASHED), _LARGEST_SQUASHED)
+    return cut / (np.float32(1) - abs(cut))
+
+
+@compiled
+def add_prior(
+    prior: PriorParameters,
+    slots: np.ndarray,
+    mask: np.ndarray,
+    num_levels: int,
+    num_waiting_slots: int,
+    logits: np.ndarray,
+) -> None:
+    """Add the prior to the logits of one decision.
+
+    Args:
+        prior: Numbers of the prior.
+        slots: float32 (K + J, F), as observed.
+        mask: int8 (L + K + J,), 1 = legal.
+        num_levels: L.
+        num_waiting_slots: K.
+        logits: float32 (L + K + J,), changed in place where an action is legal.
+    """
+    if prior.score_feature < 0:
+        return
+    best = np.float32(-np.inf)
+    worst = np.float32(np.inf)
+    for slot in range(slots.shape[0]):
+        if mask[num_levels + slot] != 0:
+            score = _score(slots[slot, prior.score_feature])
+            if slot < num_waiting_slots:
+                best = max(best, score)
+            else:
+                worst = min(worst, score)
+    proceed = prior.proceed_go if best > np.float32(-np.inf) else prior.proceed_stop
+    for level in range(num_levels):
+        logits[level] += proceed
+        if level < num_levels - 1:
+            logits[level] += prior.lower_level
+    for slot in range(slots.shape[0]):
+        if mask[num_levels + slot] == 0:
+            continue
+        score = _score(slots[slot, prior.score_feature])
+        if slot < num_waiting_slots:
+            logits[num_levels + slot] += max(prior.floor, prior.strength * (score - best))
+        else:
+            gap = max(prior.floor, prior.strength * (worst - score))
+            logits[num_levels + slot] += gap + prior.preempt_bias
