@@ -23,7 +23,7 @@ Tensors, float32: ``embed.weight`` (F, H), ``embed.bias_waiting`` (H,), ``embed.
 (H,), ``context.weight`` (4H + G, H), ``context.bias`` (H,), ``slot.weight`` (H, H),
 ``slot.bias_waiting`` (H,), ``slot.bias_running`` (H,), ``proceed.weight`` (H, L),
 ``proceed.bias`` (L,), ``admit.weight`` (H,), ``admit.bias`` (1,), ``preempt.weight`` (H,),
-``preempt.bias`` (1,). With F = 20, G = 24, H = 32, L = 4 that is 6,950 parameters.
+``preempt.bias`` (1,). With F = 20, G = 24, H = 32, L = 4 that is 6,886 parameters.
 
 References: deep sets (Zaheer et al. 2017) for the pooled context; pointer networks (Vinyals et
 al. 2015) for logits that are one score a slot.
