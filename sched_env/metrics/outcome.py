@@ -1,0 +1,65 @@
+"""The outcome table: what a simulation says about each injected request.
+
+Metrics are pure functions over this structured array, one row a request, in trace order. Times are
+seconds on one clock (float64), NaN where the event never happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sched_env.engine.records import FINISHED, LENGTH, MAX_MODEL_LEN, STOP
+
+COMPLETE_REASONS = (STOP, LENGTH, MAX_MODEL_LEN)
+"""Reasons of a finish with all the output that was asked for; ``kv_capacity`` cuts it short."""
+
+RequestOutcomes = npt.NDArray[np.void]
+"""The outcome table: a structured array (num_requests,)."""
+
+Floats = npt.NDArray[np.float64]
+"""A float64 array, mostly one value a request (num_requests,)."""
+
+Flags = npt.NDArray[np.bool_]
+"""A bool array, one value a request (num_requests,)."""
+
+
+class Outcome(Protocol):
+    """What the metrics read of a finished simulation."""
+
+    @property
+    def requests(self) -> RequestOutcomes:
+        """The outcome table, one row for each injected request."""
+        ...
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first arrival to the last event."""
+        ...
+
+    @property
+    def kv_usage_mean(self) -> float:
+        """Mean share of KV blocks in use, weighted by time, 0 to 1."""
+        ...
+
+    @property
+    def itl_counts(self) -> npt.NDArray[Any]:
+        """Number of gaps between tokens in each histogram bin (num_bins,)."""
+        ...
+
+    @property
+    def itl_edges_s(self) -> Floats:
+        """Edges of the histogram bins in seconds (num_bins + 1,)."""
+        ...
+
+
+def is_finished(requests: RequestOutcomes) -> Flags:
+    """Flag the requests that ended with output, cut short or not."""
+    return requests["status"] == FINISHED
+
+
+def is_complete(requests: RequestOutcomes) -> Flags:
+    """Flag the requests that ended with all the output that was asked for."""
+    return is_finished(requests) & np.isin(requests["finish_reason"], COMPLETE_REASONS)
