@@ -1,0 +1,37 @@
+"""Configuration: frozen pydantic models, and the loader of their YAML files."""
+
+from __future__ import annotations
+
+from sched_env.config.agent import AgentConfig
+from sched_env.config.cost import AffineCost, CostConfig, EngineOverhead, TwoRegimeCost
+from sched_env.config.env import (
+    EnvConfig,
+    EpisodeConfig,
+    ObservationConfig,
+    RewardConfig,
+    Split,
+)
+from sched_env.config.experiment import ComparisonConfig, ExperimentConfig
+from sched_env.config.model import ConfigModel
+from sched_env.config.scheduler import SchedulerConfig
+from sched_env.config.service import LengthPrediction, ServiceClass, ServiceConfig
+
+__all__ = [
+    "AffineCost",
+    "AgentConfig",
+    "ComparisonConfig",
+    "ConfigModel",
+    "CostConfig",
+    "EngineOverhead",
+    "EnvConfig",
+    "EpisodeConfig",
+    "ExperimentConfig",
+    "LengthPrediction",
+    "ObservationConfig",
+    "RewardConfig",
+    "SchedulerConfig",
+    "ServiceClass",
+    "ServiceConfig",
+    "Split",
+    "TwoRegimeCost",
+]

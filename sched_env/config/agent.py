@@ -1,0 +1,130 @@
+"""The learning agent: its network and how it is trained."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+import pydantic
+
+from sched_env.config.model import (
+    ConfigModel,
+    Count,
+    Flag,
+    Fraction,
+    NonNegative,
+    Number,
+    Positive,
+)
+
+
+class PriorConfig(ConfigModel):
+    """A heuristic that the network starts from, as logits added to its own.
+
+    The formulas stand in ``sched_env.policy.prior``.
+    """
+
+    kind: Literal["none", "weighted_sjf"] = "none"
+    """none: the network alone; weighted_sjf: largest weight per predicted work first."""
+
+    strength: NonNegative = 1.5
+    """Logits per unit of score below the best request."""
+
+    floor: Number = -8.0
+    """No request falls further than this behind the best."""
+
+    proceed_stop: Number = 2.0
+    """Logit of going on where nothing more can be admitted."""
+
+    proceed_go: Number = -3.0
+    """Logit of going on while something can still be admitted."""
+
+    lower_level: Number = -3.0
+    """Added for a prefill level below the full one."""
+
+    preempt: Number = -4.0
+    """Added for a preemption; where one is forced, all choices carry it alike."""
+
+
+class AgentConfig(ConfigModel):
+    """The network and the settings of PPO."""
+
+    config_kind: ClassVar[str | None] = "agent"
+
+    algorithm: Literal["maskable_ppo", "ppo"] = "maskable_ppo"
+    """maskable_ppo: illegal actions are never drawn; ppo: the environment replaces them."""
+
+    network: Literal["pointer", "mlp"] = "pointer"
+    """pointer: one scorer shared by all slots; mlp: one flat network."""
+
+    hidden_size: Count = 32
+    """Width of the pointer network."""
+
+    mlp_hidden_sizes: tuple[Count, ...] = pydantic.Field(default=(64, 64), min_length=1)
+    """Widths of the flat network's hidden layers."""
+
+    critic_hidden_sizes: tuple[Count, ...] = pydantic.Field(default=(64, 64), min_length=1)
+    """Widths of the value network's hidden layers; it shares nothing with the actor."""
+
+    prior: PriorConfig = PriorConfig()
+    """A heuristic to start from."""
+
+    num_envs: Count = 256
+    """Environments stepped together."""
+
+    num_steps: Count = 128
+    """Decisions of each environment between two updates."""
+
+    minibatch_size: Count = 2048
+    """Decisions in one gradient step."""
+
+    num_epochs: Count = 3
+    """Passes over the decisions of one update."""
+
+    learning_rate: Positive = 3e-3
+    """Step size of the actor at the start; it falls linearly."""
+
+    critic_learning_rate: Positive = 1e-3
+    """Step size of the critic at the start; it falls linearly."""
+
+    final_learning_rate: Fraction = 0.02
+    """Part of both step sizes that is left at the end."""
+
+    clip_range: Positive = 0.2
+    """How far the probability ratio may leave 1 before its gradient stops."""
+
+    gae_lambda: Fraction = 0.97
+    """Weight of longer advantage estimates, per decision."""
+
+    entropy_coefficient: NonNegative = 0.0
+    """Weight of the entropy bonus."""
+
+    value_coefficient: NonNegative = 0.5
+    """Weight of the value loss."""
+
+    max_grad_norm: Positive = 0.5
+    """Gradients are scaled down to this norm."""
+
+    normalise_returns: Flag = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+
+    weight_average: Fraction = 0.0
+    """Share of the old in the running average of actor weights per update; 0: no average."""
+
+    keep: Literal["best", "last"] = "best"
+    """Which weights become the policy: best on the validation split, or the last."""
+
+    validation_seeds: Count = 2
+    """Seeds of each validation, at each load of the comparison."""
+
+    num_threads: Count = 1
+    """Threads of torch; more than one collapses on a busy machine."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_minibatch(self) -> Self:
+        collected = self.num_envs * self.num_steps
+        if self.minibatch_size > collected:
+            raise ValueError(
+                f"minibatch_size {self.minibatch_size} is more than the {collected} decisions of "
+                f"one update (num_envs {self.num_envs} x num_steps {self.num_steps}); lower it"
+            )
+        return self

@@ -1,0 +1,147 @@
+"""How long one iteration takes: which step-time model, and its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+import pydantic
+
+from sched_env.config.model import ConfigModel, NonNegative, Positive, Text
+
+
+class EngineOverhead(ConfigModel):
+    """Time per iteration that the engine spends beside the kernels."""
+
+    per_step_ms: NonNegative
+    """Once per iteration [ms]."""
+
+    per_seq_ms: NonNegative
+    """For each sequence of the batch [ms]."""
+
+
+class DecodeRegime(ConfigModel):
+    """Step time without any prefill: a + b n + d max(S - S0, 0)."""
+
+    a: NonNegative
+    """Constant part [ms]."""
+
+    b: NonNegative
+    """For each decoding sequence n [ms]."""
+
+    d: NonNegative
+    """For each token of context S beyond S0 [ms]."""
+
+    S0: NonNegative = 0.0
+    """Context tokens that cost nothing [tokens]."""
+
+
+class MixedRegime(ConfigModel):
+    """Step time with prefill, in ms, for T new tokens in chunks c on past cached ones.
+
+    o + g (Tk^p + T^p)^(1/p) + b n + d S + e sum max(c, p0) (past + c/2)
+    """
+
+    o: NonNegative
+    """Constant part [ms]."""
+
+    g: NonNegative
+    """For each new token [ms]."""
+
+    Tk: NonNegative
+    """New tokens below which the step does not get shorter [tokens]."""
+
+    p: Positive
+    """Sharpness of that corner; 99 or more means the larger of the two."""
+
+    tile: Positive = 1.0
+    """New tokens are rounded up to a multiple of this [tokens]."""
+
+    p0: NonNegative = 1.0
+    """A prefill chunk counts as at least this long in attention [tokens]."""
+
+    b: NonNegative
+    """For each decoding sequence [ms]."""
+
+    d: NonNegative
+    """For each token of decoding context [ms]."""
+
+    e: NonNegative
+    """For each pair of a new token and a token it attends to [ms]."""
+
+
+class TwoRegimeParameters(ConfigModel):
+    """Constants of the two-regime model, written as in the presets."""
+
+    dec: DecodeRegime
+    """Iterations that only decode."""
+
+    mix: MixedRegime
+    """Iterations with prefill in them."""
+
+
+class TwoRegimeCost(ConfigModel):
+    """One formula for iterations that only decode, another for those with prefill."""
+
+    config_kind: ClassVar[str | None] = "cost"
+
+    kind: Literal["two_regime"] = "two_regime"
+    """The two-regime model."""
+
+    preset: Text | None = None
+    """Fitted constants by gpu/model[/tpN][/fp8], such as h100-sxm/llama-3.1-8b."""
+
+    parameters: TwoRegimeParameters | None = None
+    """Constants of one's own, instead of a preset."""
+
+    engine_overhead: EngineOverhead | None = None
+    """Engine's own time per iteration; null: the measured value that goes with the preset."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.preset is None) == (self.parameters is None):
+            raise ValueError("give either preset or parameters, and not both")
+        return self
+
+
+class AffineCost(ConfigModel):
+    """A straight line: easy to reason about by hand, and not close to a real GPU."""
+
+    config_kind: ClassVar[str | None] = "cost"
+
+    kind: Literal["affine"] = "affine"
+    """The affine model."""
+
+    base_s: NonNegative
+    """Once per iteration [s]."""
+
+    per_decode_s: NonNegative
+    """For each decoding sequence [s]."""
+
+    per_prefill_token_s: NonNegative
+    """For each prefill token [s]."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_positive(self) -> Self:
+        if self.base_s + self.per_decode_s + self.per_prefill_token_s == 0.0:
+            raise ValueError("a step that takes no time never ends; make one of the three above 0")
+        return self
+
+
+def _name_the_kind(value: Any) -> Any:
+    """Read a bare text as a preset, and a mapping without a kind as the default kind."""
+    if isinstance(value, str):
+        return {"kind": "two_regime", "preset": value}
+    if not isinstance(value, Mapping):
+        return value
+    return {"kind": "two_regime", **cast("Mapping[str, Any]", value)}
+
+
+CostConfig = Annotated[
+    TwoRegimeCost | AffineCost,
+    pydantic.Field(discriminator="kind"),
+    pydantic.BeforeValidator(_name_the_kind),
+]
+"""Any step-time model, told apart by ``kind``."""
+
+DEFAULT_PRESET = "h100-sxm/llama-3.1-8b"

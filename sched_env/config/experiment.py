@@ -1,0 +1,57 @@
+"""One training run: an environment, an agent, and how the result is judged."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pydantic
+
+from sched_env.config.agent import AgentConfig
+from sched_env.config.env import EnvConfig, Names, Split
+from sched_env.config.model import ConfigModel, Count, CountOrZero, Positive, Seed, Text
+
+
+class ComparisonConfig(ConfigModel):
+    """How policies are compared: on the same requests, server and seeds."""
+
+    policies: Names = ("fcfs", "fixed_priority", "aging", "deadline", "sjf", "weighted_sjf")
+    """Heuristics to compare with."""
+
+    loads: tuple[Positive, ...] = pydantic.Field(default=(0.8, 1.0, 1.3), min_length=1)
+    """Arrival rates over what fcfs can drain."""
+
+    num_seeds: Count = 5
+    """Paired seeds at each load."""
+
+    split: Split = "test"
+    """Part of the trace, never seen in training."""
+
+
+class ExperimentConfig(ConfigModel):
+    """Everything that decides a training run."""
+
+    config_kind: ClassVar[str | None] = "experiment"
+
+    name: Text
+    """Folder of the runs under runs/."""
+
+    env: EnvConfig = EnvConfig()
+    """The environment to train in."""
+
+    agent: AgentConfig = AgentConfig()
+    """The agent to train."""
+
+    seed: Seed = 0
+    """Decides the whole run: initial weights, episodes and actions."""
+
+    total_decisions: Count = 400_000
+    """Decisions of the agent in training, over all environments."""
+
+    checkpoint_every_decisions: Count = 50_000
+    """Decisions between two checkpoints, from which an interrupted run goes on."""
+
+    evaluate_every_decisions: CountOrZero = 50_000
+    """Decisions between two evaluations on the validation split; 0: none before the end."""
+
+    comparison: ComparisonConfig = ComparisonConfig()
+    """The comparison with heuristics."""
