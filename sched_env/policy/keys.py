@@ -1,0 +1,235 @@
+"""Heuristics as key functions, compiled into the core.
+
+A key function is plain Python over one request::
+
+    @heuristic("sjf", static=True, reference="Shortest job first")
+    def sjf(request, now):
+        return request.predicted_output_tokens, request.arrival_time_s
+
+It returns one or two floats; smaller is served first. ``request`` is a REQUEST record of
+`sched_env.engine.records`, ``now`` the clock in seconds. It is compiled once, when a simulation
+first needs it, for the one signature that the core calls.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import CodeType, FunctionType
+from typing import Any, Literal
+
+import numba
+
+from sched_env.compiled import compiled
+from sched_env.engine.keycall import KEY_SIGNATURE, register_key
+from sched_env.engine.records import REQUEST
+from sched_env.errors import PolicyError, did_you_mean
+from sched_env.policy.protocol import KeyFunction, ParameterValue
+from sched_env.policy.registry import register
+
+HIDDEN_FIELDS = ("output_tokens", "stop_at_tokens", "stop_reason")
+"""Fields of a request that no server knows in advance; a key that reads one is privileged."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(:[A-Za-z_]\w*)?|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, eq=False)
+class Heuristic:
+    """A policy that serves the request with the smallest key first.
+
+    Attributes:
+        name: The name in the registry and in results.
+        function: ``key(request, now_s)``, plain Python, returns one or two floats.
+        static: True if the key of a waiting request does not change with time, so that the core
+            sorts once instead of before each iteration.
+        reference: A paper, a book or a system that describes the heuristic.
+        parameters: The constants in the key, for results and reports.
+    """
+
+    name: str
+    function: KeyFunction
+    static: bool = False
+    reference: str = ""
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    kind: Literal["heuristic"] = field(default="heuristic", init=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise PolicyError(
+                f"policy name {self.name!r} is not allowed: use lower-case letters, digits and _"
+            )
+        _check_arguments(self.name, self.function)
+        if self.static and _reads_name(self.function, list(_code(self.function).co_varnames)[1]):
+            raise PolicyError(
+                f"key function of {self.name!r} reads the clock and is declared static=True: "
+                "its order changes with time, declare static=False"
+            )
+
+    @cached_property
+    def privileged(self) -> bool:
+        """True if the key, or a function it calls, names one of `HIDDEN_FIELDS`."""
+        return any(hidden in _names(self.function) for hidden in HIDDEN_FIELDS)
+
+    @cached_property
+    def addresses(self) -> tuple[int, int]:
+        """The two addresses by which the core calls the key; compiles it at first use.
+
+        Raises:
+            PolicyError: If numba cannot compile the key for `KEY_SIGNATURE`.
+        """
+        return register_key(self._compiled_key)
+
+    @cached_property
+    def _compiled_key(self) -> Callable[..., Any]:
+        """The compiled key; held here because its addresses die with it."""
+        return _compile(self.name, self.function)
+
+    def __call__(self, request: Any, now_s: float) -> tuple[float, float]:
+        """Compute the key of one request in plain Python.
+
+        Args:
+            request: A REQUEST record with named fields, such as a ``np.recarray`` row.
+            now_s: The clock in seconds.
+        """
+        return _as_pair(self.function(request, now_s))
+
+
+def heuristic(
+    name: str,
+    *,
+    static: bool = False,
+    reference: str = "",
+    parameters: Mapping[str, ParameterValue] | None = None,
+) -> Callable[[KeyFunction], Heuristic]:
+    """Make a key function a heuristic and register it under ``name``.
+
+    Args:
+        name: Lower-case letters, digits and ``_``.
+        static: True if the key of a waiting request does not change with time.
+        reference: A paper, a book or a system that describes the heuristic.
+        parameters: The constants in the key, for results and reports.
+
+    Raises:
+        PolicyError: If the name is taken or malformed, if the function does not take
+            ``(request, now)``, or if it is declared static and reads the clock.
+    """
+
+    def decorate(function: KeyFunction) -> Heuristic:
+        made = Heuristic(name, _plain(function), static, reference, dict(parameters or {}))
+        register(made)
+        return made
+
+    return decorate
+
+
+def _as_pair(key: Any) -> tuple[float, float]:
+    """Return a key of one or two numbers as two floats."""
+    if isinstance(key, tuple):
+        return float(key[0]), float(key[1])
+    return float(key), 0.0
+
+
+def _compile(name: str, function: KeyFunction) -> Callable[..., Any]:
+    """Return ``function`` compiled for `KEY_SIGNATURE`; a single float is paired with zero."""
+    # Kernels are cached on disk for our own sources only: the name of the cache is their hash.
+    is_ours = function.__module__.startswith("sched_env.")
+    key: Any = compiled(function) if is_ours else numba.njit(error_model="numpy")(function)
+    if not hasattr(key, "compile"):  # NUMBA_DISABLE_JIT=1
+        return lambda request, now_s: _as_pair(function(request, now_s))
+    try:
+        key.compile(KEY_SIGNATURE)
+    except Exception as fault:  # numba raises KeyError, ValueError and errors of its own
+        paired = _try_paired(key)
+        if paired is None:
+            raise _compile_error(name, fault) from fault
+        return paired
+    return key
+
+
+def _try_paired(key: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return ``(key(request, now), 0.0)`` compiled, or ``None`` if ``key`` is not one number."""
+
+    @numba.njit(error_model="numpy")
+    def paired(request: Any, now_s: float) -> tuple[float, float]:
+        return float(key(request, now_s)), 0.0
+
+    try:
+        paired.compile(KEY_SIGNATURE)  # pyright: ignore[reportFunctionMemberAccess]
+    except Exception:
+        return None
+    return paired
+
+
+def _compile_error(name: str, fault: Exception) -> PolicyError:
+    fields = [known for known in REQUEST.names or () if known not in HIDDEN_FIELDS]
+    if isinstance(fault, KeyError) and fault.args[0] not in (REQUEST.names or ()):
+        unknown = str(fault.args[0])
+        return PolicyError(
+            f"key function of {name!r} reads request.{unknown}, which does not exist."
+            f"{did_you_mean(unknown, fields)} Known: {', '.join(fields)}"
+        )
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    cause = next((line for line in lines if not line.startswith("Failed in")), "")
+    return PolicyError(
+        f"key function of {name!r} does not compile ({cause.rstrip('.')}): it must take "
+        "(request, now) and return one or two floats, in the part of Python that numba compiles"
+    )
+
+
+def _plain(function: Any) -> Any:
+    """Return the Python function behind a numba dispatcher, or the function itself."""
+    return getattr(function, "py_func", function)
+
+
+def _code(function: Any) -> CodeType:
+    return _plain(function).__code__
+
+
+def _check_arguments(name: str, function: Any) -> None:
+    if not isinstance(function, FunctionType):
+        raise PolicyError(f"key of {name!r} is {function!r}: give a Python function of two values")
+    given = list(inspect.signature(function).parameters.values())
+    if len(given) != 2 or any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in given):
+        raise PolicyError(
+            f"key function of {name!r} takes {inspect.signature(function)}: "
+            "it must take (request, now)"
+        )
+
+
+def _reads_name(function: Any, name: str) -> bool:
+    for instruction in dis.get_instructions(_code(function)):
+        loaded = instruction.argval
+        names = loaded if isinstance(loaded, tuple) else (loaded,)
+        if instruction.opname.startswith("LOAD_") and name in names:
+            return True
+    return False
+
+
+def _names(function: Any, seen: set[int] | None = None) -> set[str]:
+    """Return every name and string in ``function`` and in the functions that it calls."""
+    seen = set() if seen is None else seen
+    seen.add(id(function))
+    found: set[str] = set()
+    reachable: dict[str, Any] = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        reachable[name] = cell.cell_contents
+        found.add(name)
+    for code in _nested(function.__code__):
+        found.update(code.co_names)
+        found.update(text for text in code.co_consts if isinstance(text, str))
+    for name in list(found):
+        called = _plain(reachable.get(name))
+        if isinstance(called, FunctionType) and id(called) not in seen:
+            found |= _names(called, seen)
+    return found
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
