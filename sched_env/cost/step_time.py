@@ -1,0 +1,113 @@
+"""How long one iteration takes: the step-time model as the compiled core evaluates it.
+
+Decode only, for n sequences with S tokens of context in all:
+``a + b n + d max(S - S0, 0)``.
+With prefill, for T new tokens in all and chunks of c tokens on ``past`` cached ones:
+``o + g smax(Tk, ceil(T); p) + b' n + d' S + e sum max(c, p0) (past + c/2)``, where ceil rounds up to
+a tile and ``smax(x, y; p) = (x^p + y^p)^(1/p)``. To both comes the engine's own time, per step and
+per sequence. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sched_env.compiled import compiled
+
+COST = np.dtype(
+    [
+        # decode only: a + b n + d max(S - S0, 0)
+        ("decode_base_s", "f8"),
+        ("decode_per_sequence_s", "f8"),
+        ("decode_per_context_token_s", "f8"),
+        ("decode_free_context_tokens", "f8"),
+        # with prefill: o + g smax(Tk, ceil(T); p) + b' n + d' S + e sum max(c, p0)(past + c/2)
+        ("mixed_base_s", "f8"),
+        ("mixed_per_token_s", "f8"),
+        ("mixed_knee_tokens", "f8"),
+        ("mixed_smoothness", "f8"),
+        ("mixed_tile_tokens", "f8"),
+        ("mixed_per_sequence_s", "f8"),
+        ("mixed_per_context_token_s", "f8"),
+        ("mixed_per_attention_s", "f8"),
+        ("mixed_min_chunk_tokens", "f8"),
+        # engine overhead of every step
+        ("overhead_per_step_s", "f8"),
+        ("overhead_per_sequence_s", "f8"),
+    ],
+    align=True,
+)
+
+SHARP = 99.0
+"""From this smoothness on, ``smax`` is the plain maximum."""
+
+
+@compiled
+def step_time_s(
+    cost: Any,
+    num_decodes: int,
+    context_tokens: int,
+    prefill_tokens: int,
+    attention: float,
+    num_sequences: int,
+) -> float:
+    """Return the time of one iteration in seconds.
+
+    Args:
+        cost: A COST record.
+        num_decodes: Sequences that compute one token behind their context.
+        context_tokens: Their tokens of context together.
+        prefill_tokens: New tokens of all prefill chunks.
+        attention: ``sum max(c, p0) (past + c/2)`` over the prefill chunks.
+        num_sequences: Sequences of the batch, prefilling ones included.
+    """
+    overhead_s = cost.overhead_per_step_s + cost.overhead_per_sequence_s * num_sequences
+    if prefill_tokens == 0:
+        paid_context = max(context_tokens - cost.decode_free_context_tokens, 0.0)
+        return (
+            overhead_s
+            + cost.decode_base_s
+            + cost.decode_per_sequence_s * num_decodes
+            + cost.decode_per_context_token_s * paid_context
+        )
+    tile = cost.mixed_tile_tokens
+    new_tokens = math.ceil((num_decodes + prefill_tokens) / tile) * tile
+    return (
+        overhead_s
+        + cost.mixed_base_s
+        + cost.mixed_per_token_s
+        * _smooth_max(cost.mixed_knee_tokens, new_tokens, cost.mixed_smoothness)
+        + cost.mixed_per_sequence_s * num_decodes
+        + cost.mixed_per_context_token_s * context_tokens
+        + cost.mixed_per_attention_s * attention
+    )
+
+
+@compiled
+def _smooth_max(left: float, right: float, smoothness: float) -> float:
+    if smoothness >= SHARP:
+        return max(left, right)
+    if smoothness == 2.0:
+        return math.sqrt(left * left + right * right)
+    if smoothness == 4.0:
+        return math.sqrt(math.sqrt(left**4 + right**4))
+    larger, smaller = max(left, right), min(left, right)
+    if larger == 0.0:
+        return 0.0
+    return larger * (1.0 + (smaller / larger) ** smoothness) ** (1.0 / smoothness)
+
+
+@compiled
+def lone_prefill_s(cost: Any, prompt_tokens: int, max_num_batched_tokens: int) -> float:
+    """Return the time to prefill a prompt on an idle server, chunk by chunk."""
+    total_s = 0.0
+    past = 0
+    while past < prompt_tokens:
+        chunk = min(prompt_tokens - past, max_num_batched_tokens)
+        attention = max(chunk, cost.mixed_min_chunk_tokens) * (past + 0.5 * chunk)
+        total_s += step_time_s(cost, 0, 0, chunk, attention, 1)
+        past += chunk
+    return total_s

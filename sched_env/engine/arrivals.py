@@ -1,0 +1,254 @@
+"""What happens to requests by the clock alone: they arrive, miss deadlines, are shed, time out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sched_env.compiled import compiled
+from sched_env.cost.step_time import lone_prefill_s
+from sched_env.engine.ending import (
+    end,
+    hopeless_from_s,
+    is_out_of_reach,
+    miss,
+    remove_running,
+    settle,
+)
+from sched_env.engine.events import record
+from sched_env.engine.heap import drop_top, push
+from sched_env.engine.records import (
+    EVENT_ARRIVE,
+    MAX_MODEL_LEN,
+    NOT_ENDED,
+    REJECTED,
+    RUNNING,
+    SHED,
+    STOP,
+    TIMED_OUT,
+    TIMEOUT,
+    TOO_LARGE,
+    WAITING,
+)
+from sched_env.engine.reward import punish_waiting
+from sched_env.engine.schedule import blocks_for
+from sched_env.engine.waiting import dequeue, enqueue, is_waiting, leave, position_of
+from sched_env.workload.service_classes import (
+    draw_class,
+    draw_predicted_tokens,
+    draw_slo_jitter,
+)
+
+# What an entry of the expiry heap means (its second_key).
+_BY_TIMEOUT, _BY_DEADLINE = 1.0, 0.0
+
+
+@compiled
+def arrival_time_s(state: Any, trace: Any, row: int) -> float:
+    """Return when ``row`` of this run arrives; infinity past the last one."""
+    if row >= state.num_rows:
+        return np.inf
+    recorded_s = trace[state.trace_row + row].arrival_time_s
+    return (recorded_s - state.trace_start_s) * state.interval_scale
+
+
+@compiled
+def receive(server: Any, key: Any) -> None:
+    """Let everything that has arrived by now wait."""
+    state = server.state
+    while state.next_arrival_s <= state.clock_s:
+        row = state.next_row
+        _fill(server, row)
+        _note_arrival_rate(state)
+        state.next_row += 1
+        state.next_arrival_s = arrival_time_s(state, server.trace, state.next_row)
+        submit(server, key, row)
+
+
+@compiled
+def _note_arrival_rate(state: Any) -> None:
+    """Follow the arrival rate with a memory of 8 s."""
+    later_s = arrival_gap_s(state)
+    decay = math.exp(-later_s / 8.0)
+    state.arrival_rate_rps = state.arrival_rate_rps * decay + 1.0 / 8.0
+    state.last_arrival_s = state.next_arrival_s
+
+
+@compiled
+def arrival_gap_s(state: Any) -> float:
+    """Return the time between the last arrival and the one at hand."""
+    return max(state.next_arrival_s - state.last_arrival_s, 0.0)
+
+
+@compiled
+def _fill(server: Any, row: int) -> None:
+    """Write the request of a trace row into the table, with what the seed draws for it."""
+    state = server.state
+    index = state.trace_row + row
+    source = server.trace[index]
+    request = server.requests[row]
+    reset(request, row)
+    request.arrival_time_s = state.next_arrival_s
+    request.prompt_tokens = source.prompt_tokens
+    request.output_tokens = source.output_tokens
+    request.stop_at_tokens = source.output_tokens
+    request.stop_reason = STOP
+    if source.prompt_tokens + source.output_tokens > state.max_model_len:
+        request.stop_at_tokens = max(state.max_model_len - source.prompt_tokens, 1)
+        request.stop_reason = MAX_MODEL_LEN
+    request.priority = source.priority
+    request.service_class = source.service_class
+    if source.service_class < 0:
+        request.service_class = draw_class(server.classes, state.seed, index)
+    service = server.classes[request.service_class]
+    jitter = draw_slo_jitter(state.seed, index)
+    request.weight = service.weight
+    request.lone_prefill_s = lone_prefill_s(
+        server.cost, source.prompt_tokens, state.max_num_batched_tokens
+    )
+    own_ttft_s = state.slo_factor * service.ttft_slo_s * jitter
+    request.ttft_slo_s = own_ttft_s + 2.0 * request.lone_prefill_s
+    request.tpot_slo_s = state.slo_factor * service.tpot_slo_s
+    request.predicted_output_tokens = _predict(server, index)
+
+
+@compiled
+def reset(request: Any, row: int) -> None:
+    """Make a row of the table a request to which nothing has happened."""
+    request.row = row
+    request.tie = row
+    request.first_scheduled_s = np.nan
+    request.first_token_s = np.nan
+    request.last_token_s = np.nan
+    request.finish_s = np.nan
+    request.num_computed_tokens = 0
+    request.num_output_tokens = 0
+    request.num_blocks = 0
+    request.num_scheduled_tokens = 0
+    request.num_preemptions = 0
+    request.num_recomputed_tokens = 0
+    request.moved_at_iteration = -1
+    request.status = WAITING
+    request.finish_reason = NOT_ENDED
+    request.preemptible = 1
+    request.missed = 0
+
+
+@compiled
+def _predict(server: Any, index: int) -> float:
+    state = server.state
+    source = server.trace[index]
+    if not math.isnan(source.predicted_output_tokens):
+        return source.predicted_output_tokens
+    if math.isnan(state.length_sigma):
+        return state.mean_output_tokens
+    return draw_predicted_tokens(source.output_tokens, state.length_sigma, state.seed, index)
+
+
+@compiled
+def submit(server: Any, key: Any, row: int) -> None:
+    """Take in the request of a filled row: reject it if it can never run, else let it wait."""
+    state = server.state
+    request = server.requests[row]
+    state.weight_injected += request.weight
+    state.news = 1
+    record(server, EVENT_ARRIVE, request, request.prompt_tokens, 0)
+    punish_waiting(state, request.weight, request.arrival_time_s)
+    too_long = request.prompt_tokens >= state.max_model_len
+    if too_long or blocks_for(request.prompt_tokens, state.block_size) > state.num_blocks:
+        end(server, request, REJECTED, TOO_LARGE)
+        return
+    enqueue(server, key, request)
+    if state.shed_hopeless:
+        _set_alarm(server, row, hopeless_from_s(request), _BY_DEADLINE)
+    elif state.track_misses:
+        _set_alarm(server, row, request.arrival_time_s + request.ttft_slo_s, _BY_DEADLINE)
+    if state.request_timeout_s < np.inf:
+        _set_alarm(server, row, request.arrival_time_s + state.request_timeout_s, _BY_TIMEOUT)
+
+
+@compiled
+def _set_alarm(server: Any, row: int, time_s: float, why: float) -> None:
+    state = server.state
+    push(server.expiries, state.num_expiries, time_s, why, row, row)
+    state.num_expiries += 1
+
+
+@compiled
+def expire(server: Any) -> None:
+    """Handle every deadline that the clock has passed.
+
+    With ``shed_hopeless``, a waiting request without output is rejected once an immediate lone
+    prefill would end after its TTFT deadline.
+    """
+    state = server.state
+    while state.num_expiries > 0 and server.expiries[0].key < state.clock_s:
+        row = server.expiries[0].row
+        time_s = server.expiries[0].key
+        why = server.expiries[0].second_key
+        drop_top(server.expiries, state.num_expiries)
+        state.num_expiries -= 1
+        request = server.requests[row]
+        if request.status != RUNNING and not is_waiting(request):
+            continue
+        if why == _BY_TIMEOUT:
+            _drop(server, row, TIMED_OUT, TIMEOUT)
+        elif state.shed_hopeless and is_waiting(request) and is_out_of_reach(state, request):
+            _drop(server, row, REJECTED, SHED)
+        elif math.isnan(request.first_token_s):
+            _pass_deadline(server, row, time_s)
+
+
+@compiled
+def _pass_deadline(server: Any, row: int, time_s: float) -> None:
+    """Count a miss if the TTFT deadline passed, else come back when it does."""
+    state = server.state
+    request = server.requests[row]
+    deadline_s = request.arrival_time_s + request.ttft_slo_s
+    if not state.track_misses or request.missed == 1:
+        return
+    if time_s < deadline_s:
+        _set_alarm(server, row, deadline_s, _BY_DEADLINE)
+    else:
+        miss(state, request, deadline_s)
+        _mark_live_copy(server, row)
+
+
+@compiled
+def _mark_live_copy(server: Any, row: int) -> None:
+    """Set ``missed`` where the request lies by value."""
+    if server.requests[row].status == RUNNING:
+        server.running[running_position(server, row)].missed = 1
+    else:
+        position = position_of(server, row)
+        if position >= 0:
+            server.front[position].missed = 1
+
+
+@compiled
+def running_position(server: Any, row: int) -> int:
+    """Return the position of a running request."""
+    position = 0
+    while server.running[position].row != row:
+        position += 1
+    return position
+
+
+@compiled
+def _drop(server: Any, row: int, status: int, reason: int) -> None:
+    """End a live request before its time, wherever it is."""
+    request = server.requests[row]
+    if request.status == RUNNING:
+        position = running_position(server, row)
+        settle(server, server.running[position], status, reason)
+        remove_running(server, position)
+        return
+    position = position_of(server, row)
+    if position >= 0:
+        server.requests[row] = server.front[position]
+        dequeue(server, position)
+    else:
+        leave(server.state, request)
+    end(server, request, status, reason)

@@ -1,0 +1,111 @@
+"""How requests end: finished, rejected or timed out, each counted once with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sched_env.compiled import compiled
+from sched_env.engine.events import record
+from sched_env.engine.records import (
+    EVENT_FINISH,
+    EVENT_REJECT,
+    EVENT_TIME_OUT,
+    FINISHED,
+    REJECTED,
+)
+from sched_env.engine.reward import punish_miss, reward_met
+
+
+@compiled
+def hopeless_from_s(request: Any) -> float:
+    """Return the last time at which an immediate lone prefill would still meet the TTFT SLO."""
+    return request.arrival_time_s + request.ttft_slo_s - request.lone_prefill_s
+
+
+@compiled
+def is_out_of_reach(state: Any, request: Any) -> bool:
+    """Tell whether a request without output can no longer meet its TTFT SLO."""
+    return request.num_output_tokens == 0 and state.clock_s > hopeless_from_s(request)
+
+
+@compiled
+def miss(state: Any, request: Any, time_s: float) -> None:
+    """Count a request whose SLO can no longer be met, once."""
+    if request.missed == 0:
+        request.missed = 1
+        state.num_missed += 1
+        state.weight_missed += request.weight
+        punish_miss(state, request.weight, time_s)
+
+
+@compiled
+def meets_slo(request: Any) -> bool:
+    """Tell whether a finished request met its TTFT and, with two tokens or more, its TPOT SLO."""
+    if request.first_token_s - request.arrival_time_s > request.ttft_slo_s:
+        return False
+    if request.num_output_tokens < 2:
+        return True
+    decode_s = request.finish_s - request.first_token_s
+    return decode_s <= request.tpot_slo_s * (request.num_output_tokens - 1)
+
+
+@compiled
+def end(server: Any, request: Any, status: int, reason: int) -> None:
+    """End ``request``, its row of the table, which holds no blocks any more."""
+    state = server.state
+    request.status = status
+    request.finish_reason = reason
+    request.finish_s = state.clock_s
+    if status == FINISHED:
+        state.num_finished += 1
+        kind = EVENT_FINISH
+    elif status == REJECTED:
+        state.num_rejected += 1
+        kind = EVENT_REJECT
+    else:
+        state.num_timed_out += 1
+        kind = EVENT_TIME_OUT
+    if request.missed == 0 and status == FINISHED and meets_slo(request):
+        state.num_met += 1
+        state.weight_met += request.weight
+        reward_met(state, request.weight, state.clock_s)
+    else:
+        miss(state, request, state.clock_s)
+    state.news = 1
+    record(server, kind, request, request.num_output_tokens, 0)
+
+
+@compiled
+def settle(server: Any, request: Any, status: int, reason: int) -> None:
+    """Give back the blocks of a running request and end it; its seat is closed by the caller."""
+    row = request.row
+    server.state.free_blocks += request.num_blocks
+    request.num_blocks = 0
+    request.num_scheduled_tokens = 0
+    server.requests[row] = request
+    end(server, server.requests[row], status, reason)
+
+
+@compiled
+def end_running(server: Any, position: int, reason: int) -> None:
+    """Finish the running request at ``position`` before its last token."""
+    settle(server, server.running[position], FINISHED, reason)
+    remove_running(server, position)
+
+
+@compiled
+def remove_running(server: Any, position: int) -> None:
+    """Close the gap of a request that leaves the running ones; order is kept."""
+    state = server.state
+    state.num_running -= 1
+    for i in range(position, state.num_running):
+        server.running[i] = server.running[i + 1]
+
+
+@compiled
+def first_token(server: Any, request: Any) -> None:
+    """Note the first token of a running request, in its seat and in the table."""
+    state = server.state
+    request.first_token_s = state.clock_s
+    server.requests[request.row].first_token_s = state.clock_s
+    state.news = 1

@@ -1,0 +1,32 @@
+"""The event log: one record for each change of place of a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sched_env.compiled import compiled
+from sched_env.engine.records import EVENT_ADMIT, EVENT_PREEMPT
+
+
+@compiled
+def record(server: Any, kind: int, request: Any, tokens: int, blocks: int) -> None:
+    """Append an event at the clock, if events are recorded.
+
+    ``tokens`` and ``blocks`` are what the event moved: tokens scheduled, lost or put out, and
+    blocks taken (positive) or given back (negative). The driver sees to it that there is room.
+    """
+    if server.events.size == 0:
+        return
+    state = server.state
+    event = server.events[state.num_events]
+    event.time_s = state.clock_s
+    event.iteration = state.iteration
+    event.kind = kind
+    event.row = request.row
+    event.tokens = tokens
+    event.blocks = blocks
+    event.free_blocks = state.free_blocks
+    event.num_preemptions = request.num_preemptions
+    state.num_events += 1
+    if kind == EVENT_ADMIT or kind == EVENT_PREEMPT:
+        state.num_recurring_events += 1

@@ -1,0 +1,63 @@
+"""Binary heaps of ENTRY records, the smallest (key, second_key, tie) on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sched_env.compiled import compiled
+
+
+@compiled
+def precedes(left: Any, right: Any) -> bool:
+    """Tell whether ``left`` comes before ``right``; both are ENTRY or REQUEST records."""
+    if left.key != right.key:
+        return left.key < right.key
+    if left.second_key != right.second_key:
+        return left.second_key < right.second_key
+    return left.tie < right.tie
+
+
+@compiled
+def push(
+    heap: NDArray[Any], size: int, key: float, second_key: float, tie: int, row: int
+) -> None:
+    """Add an entry to a heap of ``size`` entries; the caller counts it."""
+    child = size
+    heap[child].key = key
+    heap[child].second_key = second_key
+    heap[child].tie = tie
+    heap[child].row = row
+    while child > 0:
+        parent = (child - 1) >> 1
+        if not precedes(heap[child], heap[parent]):
+            break
+        _swap(heap[child], heap[parent])
+        child = parent
+
+
+@compiled
+def drop_top(heap: NDArray[Any], size: int) -> None:
+    """Remove the smallest entry of a heap of ``size`` entries; the caller counts it."""
+    last = size - 1
+    heap[0] = heap[last]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= last:
+            break
+        if child + 1 < last and precedes(heap[child + 1], heap[child]):
+            child += 1
+        if not precedes(heap[child], heap[parent]):
+            break
+        _swap(heap[child], heap[parent])
+        parent = child
+
+
+@compiled
+def _swap(left: Any, right: Any) -> None:
+    left.key, right.key = right.key, left.key
+    left.second_key, right.second_key = right.second_key, left.second_key
+    left.tie, right.tie = right.tie, left.tie
+    left.row, right.row = right.row, left.row

@@ -1,0 +1,291 @@
+"""The records that the compiled core works on.
+
+A world of N servers is a handful of NumPy structured arrays. Requests are held by value: waiting
+ones in ``front`` (the best few, in service order), running ones in ``running`` (in batch order).
+``requests`` is the table of all requests of a run, one row each; a row is up to date whenever its
+request is neither in ``front``, ``admitted`` nor ``running``, and holds the outcome at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Status of a request; a live one is waiting, running or preempted.
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, TIMED_OUT = range(6)
+STATUS_NAMES = ("waiting", "running", "preempted", "finished", "rejected", "timed_out")
+
+# Why a request ended.
+(
+    NOT_ENDED,
+    STOP,
+    LENGTH,
+    MAX_MODEL_LEN,
+    KV_CAPACITY,
+    SHED,
+    TOO_LARGE,
+    TIMEOUT,
+) = range(8)
+FINISH_REASON_NAMES = (
+    "",
+    "stop",
+    "length",
+    "max_model_len",
+    "kv_capacity",
+    "shed",
+    "too_large",
+    "timeout",
+)
+
+# Which running request makes room when blocks run short.
+VICTIM_TAIL, VICTIM_LARGEST_KEY = range(2)
+VICTIM_NAMES = ("tail", "largest_key")
+
+# Kinds of events.
+(
+    EVENT_ARRIVE,
+    EVENT_ADMIT,
+    EVENT_PREEMPT,
+    EVENT_FIRST_TOKEN,
+    EVENT_FINISH,
+    EVENT_REJECT,
+    EVENT_TIME_OUT,
+) = range(7)
+EVENT_NAMES = ("arrive", "admit", "preempt", "first_token", "finish", "reject", "time_out")
+# An arrival, a first token and an end happen once for each request; the others may recur.
+ONE_TIME_EVENTS = 3
+
+NO_LIMIT = np.int64(2**62)
+
+TRACE = np.dtype(
+    [
+        ("arrival_time_s", "f8"),
+        ("predicted_output_tokens", "f8"),  # NaN: drawn per seed from the length prediction
+        ("priority", "f8"),  # larger is served first
+        ("cumulative_tokens", "f8"),  # prompt + output of all rows before this one
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("service_class", "i4"),  # -1: drawn per seed
+    ],
+    align=True,
+)
+
+REQUEST = np.dtype(
+    [
+        ("arrival_time_s", "f8"),
+        ("priority", "f8"),  # larger is served first
+        ("weight", "f8"),
+        ("ttft_slo_s", "f8"),
+        ("tpot_slo_s", "f8"),
+        ("lone_prefill_s", "f8"),  # prefill of the prompt on an otherwise idle server
+        ("predicted_output_tokens", "f8"),
+        ("key", "f8"),  # service order: smaller (key, second_key, tie) first
+        ("second_key", "f8"),
+        ("tie", "i8"),
+        ("first_scheduled_s", "f8"),  # NaN until then, as for the next three
+        ("first_token_s", "f8"),
+        ("last_token_s", "f8"),
+        ("finish_s", "f8"),
+        ("row", "i4"),
+        ("service_class", "i4"),
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),  # what the trace asks for: hidden from policies
+        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
+        ("stop_reason", "i4"),  # the finish reason when it gets there
+        ("num_computed_tokens", "i4"),
+        ("num_output_tokens", "i4"),
+        ("num_blocks", "i4"),
+        ("num_scheduled_tokens", "i4"),  # in the batch being formed or in flight
+        ("num_preemptions", "i4"),
+        ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
+        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
+        ("log_prefill", "f4"),  # cached logarithms of the observation
+        ("log_decode", "f4"),
+        ("log_density", "f4"),
+        ("status", "i1"),
+        ("finish_reason", "i1"),
+        ("preemptible", "i1"),
+        ("missed", "i1"),  # its SLO can no longer be met
+    ],
+    align=True,
+)
+
+ENTRY = np.dtype(
+    [("key", "f8"), ("second_key", "f8"), ("tie", "i8"), ("row", "i8")],
+    align=True,
+)
+
+EVENT = np.dtype(
+    [
+        ("time_s", "f8"),
+        ("iteration", "i8"),
+        ("kind", "i4"),
+        ("row", "i4"),
+        ("tokens", "i4"),  # scheduled, lost or output tokens, by kind
+        ("blocks", "i4"),  # blocks taken (> 0) or given back (< 0)
+        ("free_blocks", "i4"),  # after the event
+        ("num_preemptions", "i4"),  # of this request, this one included
+    ],
+    align=True,
+)
+
+SEGMENT = np.dtype(
+    [
+        ("first_row", "i8"),
+        ("end_row", "i8"),
+        ("start_s", "f8"),
+        ("end_s", "f8"),
+        ("interval_scale", "f8"),  # arrival intervals at load 1 = recorded intervals x this
+    ],
+    align=True,
+)
+
+_LIMITS = [
+    # capacities of the arrays
+    ("front_size", "i8"),
+    ("seat_capacity", "i8"),
+    ("row_capacity", "i8"),
+    # rules
+    ("max_num_batched_tokens", "i8"),
+    ("max_num_seqs", "i8"),
+    ("num_blocks", "i8"),
+    ("block_size", "i8"),
+    ("max_model_len", "i8"),
+    ("reserve_full_isl", "i1"),
+    ("readmit_after_preemption", "i1"),
+    ("skip_after_self_preemption", "i1"),  # go on with the next running request
+    ("victim", "i1"),
+    ("static_order", "i1"),  # waiting keys do not change with time
+    ("jump_ahead", "i1"),
+    ("shed_hopeless", "i1"),
+    ("track_misses", "i1"),
+    ("request_timeout_s", "f8"),  # infinity: none
+    ("length_sigma", "f8"),  # of noisy predictions; 0: oracle; NaN: none
+    ("slo_factor", "f8"),
+    ("num_waiting_slots", "i8"),
+    ("num_running_slots", "i8"),
+    ("privileged", "i1"),
+    ("raise_invalid", "i1"),
+    ("horizon_s", "f8"),
+    ("discount_time_s", "f8"),
+    ("reward_goodput", "f8"),
+    ("reward_miss", "f8"),
+    ("reward_waiting", "f8"),
+    ("reward_recompute", "f8"),
+    ("load_low", "f8"),
+    ("load_high", "f8"),
+    ("mean_output_tokens", "f8"),  # the guess when there is no length prediction
+    ("token_time_s", "f8"),  # a decode token's share of a typical step, for work estimates
+]
+
+_STATE = [
+    ("clock_s", "f8"),
+    ("free_blocks", "i8"),
+    ("num_running", "i8"),
+    ("num_front", "i8"),
+    ("num_admitted", "i8"),
+    ("num_backlog", "i8"),
+    ("num_expiries", "i8"),
+    ("num_waiting", "i8"),
+    ("num_events", "i8"),
+    ("num_recurring_events", "i8"),
+    # where arrivals come from
+    ("seed", "i8"),
+    ("next_row", "i8"),
+    ("num_rows", "i8"),
+    ("trace_row", "i8"),  # of row 0
+    ("trace_start_s", "f8"),
+    ("interval_scale", "f8"),
+    ("next_arrival_s", "f8"),  # infinity: none
+    # the batch of this iteration
+    ("iteration", "i8"),
+    ("num_preempted_now", "i8"),
+    ("batch_tokens", "i8"),
+    ("batch_prefill_tokens", "i8"),
+    ("batch_decodes", "i8"),
+    ("batch_context_tokens", "i8"),
+    ("batch_attention", "f8"),
+    ("step_time_s", "f8"),
+    ("first_end_s", "f8"),  # end of the first iteration of a jump
+    # counts
+    ("num_finished", "i8"),
+    ("num_rejected", "i8"),
+    ("num_timed_out", "i8"),
+    ("num_preemptions", "i8"),
+    ("num_computed_tokens", "i8"),
+    ("num_recomputed_tokens", "i8"),
+    ("num_output_tokens", "i8"),
+    ("busy_s", "f8"),
+    ("kv_block_seconds", "f8"),
+    ("weight_injected", "f8"),
+    ("weight_met", "f8"),
+    ("weight_missed", "f8"),
+    ("num_met", "i8"),
+    ("num_missed", "i8"),
+    # sums over waiting requests
+    ("waiting_weight", "f8"),
+    ("waiting_prefill_tokens", "f8"),
+    ("waiting_decode_tokens", "f8"),
+    # the decision process
+    ("ledger_blocks", "i8"),
+    ("ledger_tokens", "i8"),
+    ("ledger_prefill_tokens", "i8"),
+    ("num_decoding", "i8"),
+    ("decode_context_tokens", "i8"),
+    ("decodes_at_risk", "i8"),
+    ("running_decode_tokens", "f8"),
+    ("true_decode_tokens", "f8"),
+    ("next_decode_s", "f8"),
+    ("next_full_s", "f8"),
+    ("arrival_rate_rps", "f8"),
+    ("last_arrival_s", "f8"),
+    ("news", "i1"),
+    ("deciding", "i1"),
+    ("terminated", "i1"),
+    ("truncated", "i1"),
+    # the environment step
+    ("reward", "f8"),
+    ("step_start_s", "f8"),
+    ("waiting_since_s", "f8"),
+    ("invalid_actions", "i8"),
+    ("decisions", "i8"),
+    ("episode", "i8"),
+    ("episode_seed", "i8"),
+    ("load", "f8"),
+]
+
+SERVER = np.dtype(_LIMITS + _STATE, align=True)
+STATE_FIELDS = tuple(name for name, _ in _STATE)
+
+
+class Server(NamedTuple):
+    """One server of a world: views of its rows, as the compiled functions take them."""
+
+    state: Any  # SERVER record
+    cost: Any  # COST record
+    classes: NDArray[Any]  # SERVICE_CLASS (num_classes,)
+    trace: NDArray[Any]  # TRACE (num_trace_rows,), shared by all servers
+    requests: NDArray[Any]  # REQUEST (row_capacity,)
+    running: NDArray[Any]  # REQUEST (seat_capacity,)
+    admitted: NDArray[Any]  # REQUEST (seat_capacity,), chosen to run but not scheduled yet
+    front: NDArray[Any]  # REQUEST (front_size,)
+    backlog: NDArray[Any]  # ENTRY (row_capacity,), a heap in service order
+    expiries: NDArray[Any]  # ENTRY (3 row_capacity + seat_capacity,), a heap by time
+    events: NDArray[Any]  # EVENT (capacity,); capacity 0: not recorded
+    growth: NDArray[Any]  # int64 (block_size,), scratch of the jump-ahead
+    itl_counts: NDArray[Any]  # int64 (num_bins,); num_bins 0: not counted
+
+
+class Arrays(NamedTuple):
+    """The memory of a world of N servers, as it crosses from Python into compiled code."""
+
+    state: NDArray[Any]  # SERVER (N,)
+    cost: NDArray[Any]  # COST (1,)
+    classes: NDArray[Any]  # SERVICE_CLASS (num_classes,)
+    trace: NDArray[Any]  # TRACE (num_trace_rows,)
+    slots: NDArray[Any]  # REQUEST (N, front_size + 2 seat_capacity + row_capacity)
+    heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
+    events: NDArray[Any]  # EVENT (N, capacity)
+    scratch: NDArray[Any]  # int64 (N, block_size + num_bins)

@@ -1,0 +1,255 @@
+"""Form the batch of one iteration, by the rules of vLLM's scheduler.
+
+There is no prefill phase and no decode phase: each request has tokens (prompt and outputs) and
+computed tokens, and a batch brings the second towards the first (vllm/v1/core/sched/scheduler.py).
+Running requests come first, then waiting ones, under three budgets: tokens of the batch
+(``max_num_batched_tokens``), requests (``max_num_seqs``) and KV blocks (``num_blocks``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sched_env.compiled import compiled
+from sched_env.engine.ending import end, end_running, is_out_of_reach, remove_running
+from sched_env.engine.events import record
+from sched_env.engine.heap import push
+from sched_env.engine.records import (
+    EVENT_ADMIT,
+    EVENT_PREEMPT,
+    FINISHED,
+    KV_CAPACITY,
+    PREEMPTED,
+    RUNNING,
+    VICTIM_TAIL,
+)
+from sched_env.engine.reward import punish_recompute
+from sched_env.engine.waiting import dequeue, enqueue, num_tokens, reorder
+
+
+@compiled
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Return the number of KV blocks that hold ``tokens``."""
+    return (tokens + block_size - 1) // block_size
+
+
+@compiled
+def is_decoding(request: Any) -> bool:
+    """Tell whether only the last output token is left to compute."""
+    left = num_tokens(request) - request.num_computed_tokens
+    return left == 1 and request.num_output_tokens > 0
+
+
+@compiled
+def grow(state: Any, request: Any, tokens: int) -> bool:
+    """Take the blocks that ``tokens`` more computed tokens need; take none if too few are free."""
+    held = request.num_computed_tokens + tokens
+    need = blocks_for(held, state.block_size) - request.num_blocks
+    if need > state.free_blocks:
+        return False
+    if need > 0:
+        state.free_blocks -= need
+        request.num_blocks += need
+    return True
+
+
+@compiled
+def assign(server: Any, request: Any, tokens: int) -> None:
+    """Put ``tokens`` of ``request`` into the batch and count what the step-time model needs."""
+    state = server.state
+    if is_decoding(request):
+        state.batch_decodes += 1
+        state.batch_context_tokens += num_tokens(request)
+    else:
+        state.batch_prefill_tokens += tokens
+        state.batch_attention += _attention(server.cost, request.num_computed_tokens, tokens)
+    state.batch_tokens += tokens
+    request.num_scheduled_tokens = tokens
+    request.num_computed_tokens += tokens
+
+
+@compiled
+def _attention(cost: Any, past: int, chunk: int) -> float:
+    return max(chunk, cost.mixed_min_chunk_tokens) * (past + 0.5 * chunk)
+
+
+@compiled
+def withdraw(server: Any, request: Any) -> None:
+    """Take a request out of the batch again."""
+    state = server.state
+    tokens = request.num_scheduled_tokens
+    request.num_scheduled_tokens = 0
+    request.num_computed_tokens -= tokens
+    state.batch_tokens -= tokens
+    if is_decoding(request):
+        state.batch_decodes -= 1
+        state.batch_context_tokens -= num_tokens(request)
+    else:
+        state.batch_prefill_tokens -= tokens
+        state.batch_attention -= _attention(server.cost, request.num_computed_tokens, tokens)
+
+
+@compiled
+def preempt(server: Any, key: Any, position: int) -> None:
+    """Send a running request back to wait: its blocks and computed tokens go, its outputs stay."""
+    state = server.state
+    request = server.running[position]
+    if request.num_scheduled_tokens > 0:
+        withdraw(server, request)
+    row = request.row
+    lost = request.num_computed_tokens
+    blocks = request.num_blocks
+    punish_recompute(state, lost)
+    state.free_blocks += blocks
+    state.num_preemptions += 1
+    state.num_preempted_now += 1
+    state.num_recomputed_tokens += lost
+    request.num_blocks = 0
+    request.num_computed_tokens = 0
+    request.num_recomputed_tokens += lost
+    request.num_preemptions += 1
+    request.moved_at_iteration = state.iteration
+    request.status = PREEMPTED
+    server.requests[row] = request
+    remove_running(server, position)
+    waiting = server.requests[row]
+    record(server, EVENT_PREEMPT, waiting, lost, -blocks)
+    if blocks_for(num_tokens(waiting), state.block_size) > state.num_blocks:
+        end(server, waiting, FINISHED, KV_CAPACITY)  # it could never be computed again
+        return
+    if state.shed_hopeless and is_out_of_reach(state, waiting):
+        push(server.expiries, state.num_expiries, state.clock_s, 0.0, row, row)
+        state.num_expiries += 1
+    enqueue(server, key, waiting)
+
+
+@compiled
+def victim(server: Any, key: Any) -> int:
+    """Return the position of the running request that makes room.
+
+    ``tail``: the last (vLLM's fcfs). ``largest_key``: the one that is served last by key, the
+    first of equals (vLLM's priority policy).
+    """
+    state = server.state
+    if state.victim == VICTIM_TAIL:
+        return state.num_running - 1
+    worst = 0
+    worst_key, worst_second = -np.inf, -np.inf
+    for i in range(state.num_running):
+        first, second = key(server.running[i], state.clock_s)
+        if first > worst_key or (first == worst_key and second > worst_second):
+            worst, worst_key, worst_second = i, first, second
+    return worst
+
+
+@compiled
+def open_batch(state: Any) -> None:
+    """Start an empty batch."""
+    state.num_preempted_now = 0
+    state.batch_tokens = 0
+    state.batch_prefill_tokens = 0
+    state.batch_decodes = 0
+    state.batch_context_tokens = 0
+    state.batch_attention = 0.0
+
+
+@compiled
+def schedule_running(server: Any, key: Any, prefill_cap: int) -> None:
+    """Give each running request its tokens, in order, preempting when blocks run short.
+
+    A victim that stood earlier has its tokens withdrawn, so its budget is free again; a request
+    that is its own victim is passed over.
+    """
+    state = server.state
+    position = 0
+    while position < state.num_running and state.batch_tokens < state.max_num_batched_tokens:
+        tokens = tokens_to_schedule(state, server.running[position], prefill_cap)
+        is_victim = False
+        while tokens > 0 and not grow(state, server.running[position], tokens):
+            if state.num_running == 1:
+                end_running(server, position, KV_CAPACITY)
+                return
+            evicted = victim(server, key)
+            preempt(server, key, evicted)
+            is_victim = evicted == position
+            if is_victim:
+                break
+            if evicted < position:
+                position -= 1
+        if is_victim:
+            continue
+        if tokens > 0:
+            assign(server, server.running[position], tokens)
+        position += 1
+
+
+@compiled
+def tokens_to_schedule(state: Any, request: Any, prefill_cap: int) -> int:
+    """Return how many tokens of ``request`` the batch can still take."""
+    left = num_tokens(request) - request.num_computed_tokens
+    tokens = min(left, state.max_num_batched_tokens - state.batch_tokens)
+    if not is_decoding(request):
+        tokens = min(tokens, prefill_cap - state.batch_prefill_tokens)
+    return max(tokens, 0)
+
+
+@compiled
+def fits(state: Any, request: Any, chunk: int, free_blocks: int) -> bool:
+    """Tell whether a waiting request may take ``chunk`` tokens of a batch, by its blocks.
+
+    With ``reserve_full_isl`` the whole sequence so far has to fit, though only the chunk's blocks
+    are taken (vLLM's ``scheduler_reserve_full_isl``).
+    """
+    tokens = num_tokens(request) if state.reserve_full_isl else chunk
+    return blocks_for(tokens, state.block_size) <= free_blocks
+
+
+@compiled
+def admit(server: Any, request: Any, tokens: int) -> None:
+    """Append a waiting request to the running ones, with its first chunk in the batch."""
+    state = server.state
+    seat = server.running[state.num_running]
+    server.running[state.num_running] = request
+    state.num_running += 1
+    seat.status = RUNNING
+    grow(state, seat, tokens)
+    assign(server, seat, tokens)
+    if np.isnan(seat.first_scheduled_s):
+        seat.first_scheduled_s = state.clock_s
+    server.requests[seat.row].status = RUNNING
+    record(server, EVENT_ADMIT, seat, tokens, seat.num_blocks)
+
+
+@compiled
+def schedule_waiting(server: Any) -> None:
+    """Admit from the head of the queue until one does not fit (head-of-line blocking)."""
+    state = server.state
+    while (
+        state.num_front > 0
+        and state.num_running < state.max_num_seqs
+        and state.batch_tokens < state.max_num_batched_tokens
+    ):
+        head = server.front[0]
+        tokens = tokens_to_schedule(state, head, state.max_num_batched_tokens)
+        if not fits(state, head, tokens, state.free_blocks):
+            break
+        admit(server, head, tokens)
+        dequeue(server, 0)
+
+
+@compiled
+def schedule(server: Any, key: Any) -> None:
+    """Form a batch: running requests, then waiting ones.
+
+    A step that preempted admits nobody, unless ``readmit_after_preemption`` (P07's rule; vLLM
+    skips the waiting phase then).
+    """
+    state = server.state
+    open_batch(state)
+    schedule_running(server, key, state.max_num_batched_tokens)
+    if state.num_preempted_now == 0 or state.readmit_after_preemption:
+        if not state.static_order and state.num_running < state.max_num_seqs:
+            reorder(server, key)
+        schedule_waiting(server)

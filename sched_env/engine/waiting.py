@@ -1,0 +1,165 @@
+"""Waiting requests in service order.
+
+The best ``front_size`` of them lie by value and sorted in ``front``; the rest are rows in a heap
+(``backlog``). Nothing in the backlog precedes anything in the front, and the front is full unless
+the backlog is empty. Putting one in or taking one out costs O(front_size + log n).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sched_env.compiled import compiled
+from sched_env.engine.heap import drop_top, precedes, push
+from sched_env.engine.records import PREEMPTED, WAITING
+from sched_env.engine.reward import settle_waiting
+
+
+@compiled
+def num_tokens(request: Any) -> int:
+    """Return the length of the sequence so far: prompt and outputs."""
+    return request.prompt_tokens + request.num_output_tokens
+
+
+@compiled
+def decode_tokens_left(request: Any) -> float:
+    """Return the predicted number of output tokens still to come, at least 1."""
+    return max(request.predicted_output_tokens - request.num_output_tokens, 1.0)
+
+
+@compiled
+def enqueue(server: Any, key: Any, request: Any) -> None:
+    """Let ``request`` wait, at the place that ``key`` gives it.
+
+    ``request`` may be any record outside ``front``; it is copied. A preempted request comes back
+    by the same rule as a new one: under fcfs its key is its arrival number, which is smaller than
+    that of every request that never ran, so it stands at the head.
+    """
+    state = server.state
+    settle_waiting(state)
+    state.num_waiting += 1
+    state.waiting_weight += request.weight
+    state.waiting_prefill_tokens += num_tokens(request)
+    state.waiting_decode_tokens += decode_tokens_left(request)
+    request.key, request.second_key = key(request, state.clock_s)
+    if state.num_waiting_slots > 0:
+        cache_logarithms(state, request)
+    _place(server, request)
+
+
+@compiled
+def cache_logarithms(state: Any, request: Any) -> None:
+    """Refresh the logarithms that the observation shows; they hold while it waits."""
+    decode = decode_tokens_left(request)
+    work_s = request.lone_prefill_s + decode * state.token_time_s
+    request.log_prefill = math.log1p(num_tokens(request) - request.num_computed_tokens)
+    request.log_decode = math.log1p(decode)
+    request.log_density = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6))
+
+
+@compiled
+def _place(server: Any, request: Any) -> None:
+    state = server.state
+    if state.num_front == state.front_size:
+        last = server.front[state.num_front - 1]
+        if not precedes(request, last):
+            _push_back(server, request)
+            return
+        _push_back(server, last)
+        state.num_front -= 1
+    position = state.num_front
+    while position > 0 and precedes(request, server.front[position - 1]):
+        server.front[position] = server.front[position - 1]
+        position -= 1
+    server.front[position] = request
+    state.num_front += 1
+
+
+@compiled
+def _push_back(server: Any, request: Any) -> None:
+    state = server.state
+    server.requests[request.row] = request
+    push(
+        server.backlog,
+        state.num_backlog,
+        request.key,
+        request.second_key,
+        request.tie,
+        request.row,
+    )
+    state.num_backlog += 1
+
+
+@compiled
+def dequeue(server: Any, position: int) -> None:
+    """Take ``front[position]`` out of the waiting ones; the caller has copied it."""
+    state = server.state
+    leave(state, server.front[position])
+    state.num_front -= 1
+    for i in range(position, state.num_front):
+        server.front[i] = server.front[i + 1]
+    _refill(server)
+
+
+@compiled
+def leave(state: Any, request: Any) -> None:
+    """Count ``request`` out of the waiting ones (one in the backlog stays there as a husk)."""
+    settle_waiting(state)
+    state.num_waiting -= 1
+    state.waiting_weight -= request.weight
+    state.waiting_prefill_tokens -= num_tokens(request)
+    state.waiting_decode_tokens -= decode_tokens_left(request)
+
+
+@compiled
+def _refill(server: Any) -> None:
+    state = server.state
+    while state.num_front < state.front_size and state.num_backlog > 0:
+        row = server.backlog[0].row
+        drop_top(server.backlog, state.num_backlog)
+        state.num_backlog -= 1
+        if is_waiting(server.requests[row]):
+            server.front[state.num_front] = server.requests[row]
+            state.num_front += 1
+
+
+@compiled
+def is_waiting(request: Any) -> bool:
+    """Tell whether a row of the table waits (new or preempted)."""
+    return request.status == WAITING or request.status == PREEMPTED
+
+
+@compiled
+def position_of(server: Any, row: int) -> int:
+    """Return where ``row`` stands in the front, or -1 where it lies in the backlog."""
+    for position in range(server.state.num_front):
+        if server.front[position].row == row:
+            return position
+    return -1
+
+
+@compiled
+def reorder(server: Any, key: Any) -> None:
+    """Sort all waiting requests anew, for keys that change with time. O(n + front_size log n)."""
+    state = server.state
+    for position in range(state.num_front):
+        server.requests[server.front[position].row] = server.front[position]
+        server.backlog[state.num_backlog + position].row = server.front[position].row
+    count = state.num_backlog + state.num_front
+    state.num_backlog = 0
+    state.num_front = 0
+    for position in range(count):
+        request = server.requests[server.backlog[position].row]
+        if is_waiting(request):
+            request.key, request.second_key = key(request, state.clock_s)
+            push(
+                server.backlog,
+                state.num_backlog,
+                request.key,
+                request.second_key,
+                request.tie,
+                request.row,
+            )
+            state.num_backlog += 1
+    _refill(server)
