@@ -1,0 +1,68 @@
+"""PPO, maskable and plain, with the elapsed-time discount and a learning rate for each net."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sb3_contrib import MaskablePPO
+from stable_baselines3 import PPO
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import Schedule
+
+from sched_env.agents.policies import CRITIC_GROUP
+from sched_env.agents.rollout import ElapsedMaskableRolloutBuffer, ElapsedRolloutBuffer
+
+
+class _ElapsedPPO(OnPolicyAlgorithm):
+    """What both algorithms add to stable-baselines3 (a mixin).
+
+    ``gamma`` is 1: the rollout buffer takes each step's discount from the vector environment.
+    """
+
+    critic_schedule: Schedule | None = None
+
+    def _setup_model(self) -> None:
+        """Build policy and buffer, and tell the buffer where discounts come from."""
+        super()._setup_model()
+        if self.env is not None:
+            self.rollout_buffer.discount_source = self.env.unwrapped
+
+    def _update_learning_rate(
+        self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer
+    ) -> None:
+        """Set the actor's rate from its schedule, the critic's from ``critic_schedule``."""
+        super()._update_learning_rate(optimizers)
+        if self.critic_schedule is None:
+            return
+        rate = self.critic_schedule(self._current_progress_remaining)
+        for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+            for group in optimizer.param_groups:
+                if group.get("name") == CRITIC_GROUP:
+                    group["lr"] = rate
+
+
+class ElapsedMaskablePPO(_ElapsedPPO, MaskablePPO):
+    """MaskablePPO over a `SchedVecEnv`, discounting by elapsed time."""
+
+    def __init__(
+        self, *args: Any, critic_learning_rate: Schedule | None = None, **kwargs: Any
+    ) -> None:
+        """Take MaskablePPO's arguments and the critic's learning-rate schedule."""
+        self.critic_schedule = critic_learning_rate
+        kwargs.setdefault("gamma", 1.0)
+        kwargs.setdefault("rollout_buffer_class", ElapsedMaskableRolloutBuffer)
+        super().__init__(*args, **kwargs)
+
+
+class ElapsedPPO(_ElapsedPPO, PPO):
+    """Plain PPO over a `SchedVecEnv`, discounting by elapsed time."""
+
+    def __init__(
+        self, *args: Any, critic_learning_rate: Schedule | None = None, **kwargs: Any
+    ) -> None:
+        """Take PPO's arguments and the critic's learning-rate schedule."""
+        self.critic_schedule = critic_learning_rate
+        kwargs.setdefault("gamma", 1.0)
+        kwargs.setdefault("rollout_buffer_class", ElapsedRolloutBuffer)
+        super().__init__(*args, **kwargs)
