@@ -12,6 +12,7 @@ from sched_env.config.env import (
     Split,
 )
 from sched_env.config.experiment import ComparisonConfig, ExperimentConfig
+from sched_env.config.loader import find_config, list_configs, load_config, to_yaml
 from sched_env.config.model import ConfigModel
 from sched_env.config.scheduler import SchedulerConfig
 from sched_env.config.service import LengthPrediction, ServiceClass, ServiceConfig
@@ -34,4 +35,8 @@ __all__ = [
     "ServiceConfig",
     "Split",
     "TwoRegimeCost",
+    "find_config",
+    "list_configs",
+    "load_config",
+    "to_yaml",
 ]

@@ -103,11 +103,17 @@ def _walk(
         if tagged and not is_last_key:
             candidates = tagged
             continue
-        path.append(str(part))
+        path.append(_legible(str(part)))
         owner = models[0] if models else None
         if isinstance(part, str) and owner is not None and part in owner.model_fields:
             candidates = _models_in(owner.model_fields[part].annotation)
     return path, owner
+
+
+def _legible(part: str) -> str:
+    return (
+        part if part and part.isprintable() and len(part) <= _MAX_VALUE_LENGTH else _shorten(part)
+    )
 
 
 def _models_in(annotation: Any) -> list[type[pydantic.BaseModel]]:

@@ -1,0 +1,229 @@
+"""Configuration models: defaults, strict values, messages, round trips."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sched_env.config import (
+    AffineCost,
+    EnvConfig,
+    EpisodeConfig,
+    ExperimentConfig,
+    SchedulerConfig,
+    ServiceClass,
+    ServiceConfig,
+    TwoRegimeCost,
+)
+from sched_env.errors import ConfigError, SchedEnvError
+
+
+def test_standard_server_is_the_default() -> None:
+    config = EnvConfig()
+    assert config.scheduler == SchedulerConfig(
+        max_num_batched_tokens=2048, max_num_seqs=64, num_blocks=4000, block_size=16, rules="vllm"
+    )
+    assert isinstance(config.cost, TwoRegimeCost)
+    assert config.cost.preset == "h100-sxm/llama-3.1-8b"
+    classes = {one.name: one for one in config.service.classes}
+    assert classes["interactive"].model_dump() == {
+        "name": "interactive",
+        "share": 0.3,
+        "weight": 4.0,
+        "ttft_slo_s": 0.8,
+        "tpot_slo_s": 0.05,
+    }
+    assert [one.weight for one in config.service.classes] == [4.0, 2.0, 1.0]
+    assert config.service.shed_hopeless is True
+    assert config.episode.load == (0.7, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reserve", "readmit"), [("vllm", True, False), ("p07", False, True)]
+)
+def test_switches_follow_the_rules_unless_given(rules: Any, reserve: bool, readmit: bool) -> None:
+    config = SchedulerConfig(rules=rules)
+    assert (config.reserve_full_isl, config.readmit_after_preemption) == (reserve, readmit)
+    assert (
+        SchedulerConfig(rules=rules, reserve_full_isl=not reserve).reserve_full_isl is not reserve
+    )
+
+
+def test_replace_lets_defaults_follow_and_keeps_what_was_given() -> None:
+    config = SchedulerConfig(num_blocks=7, reserve_full_isl=True)
+    changed = config.replace(rules="p07")
+    assert changed.num_blocks == 7
+    assert changed.reserve_full_isl is True
+    assert changed.readmit_after_preemption is True
+    assert config.rules == "vllm"
+
+
+def test_budget_below_the_number_of_sequences_is_legal() -> None:
+    assert SchedulerConfig(max_num_batched_tokens=2, max_num_seqs=8).max_num_batched_tokens == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, True, False, "8", 8.0, 1.5, float("nan"), float("inf"), None, [8], 2**31, 2**80],
+)
+def test_a_size_is_an_integer_from_one(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^num_blocks: ") as caught:
+        SchedulerConfig(num_blocks=value)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, SchedEnvError)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["60", True, float("nan"), float("inf"), 0, -1.0, None, [1.0]])
+def test_a_time_is_a_finite_number_above_zero(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^horizon_s: "):
+        EpisodeConfig(horizon_s=value)
+
+
+@pytest.mark.parametrize("value", [1, 0, "true", "yes", None, 1.0])
+def test_a_switch_is_true_or_false(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"shed_hopeless: .* use true or false"):
+        ServiceConfig(shed_hopeless=value)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    config = SchedulerConfig(num_blocks=np.int32(7), max_num_seqs=np.int64(3))  # type: ignore
+    assert (type(config.num_blocks), config.num_blocks) == (int, 7)
+    episode = EpisodeConfig(horizon_s=np.float32(1.5))  # type: ignore
+    assert (type(episode.horizon_s), episode.horizon_s) == (float, 1.5)
+
+
+def test_message_names_key_value_and_remedy() -> None:
+    with pytest.raises(ConfigError) as caught:
+        EnvConfig.from_mapping({"scheduler": {"rules": "vlm"}}, source="my.yaml")
+    assert str(caught.value) == (
+        "my.yaml: scheduler.rules: 'vlm' is not allowed; use 'vllm' or 'p07'. Did you mean 'vllm'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"scheduler": {"num_block": 3}}, ["scheduler.num_block: no such key", "'num_blocks'"]),
+        ({"schedular": {}}, ["schedular: no such key", "'scheduler'"]),
+        ({"cost": {"presett": "x"}}, ["cost.presett: no such key", "'preset'"]),
+        ({"cost": {"kind": "affin"}}, ["cost.kind: 'affin'", "'affine'"]),
+        ({"cost": {"kind": "affine"}}, ["cost.base_s: a value is required"]),
+        ({"cost": 3}, ["cost: 3 is not allowed"]),
+        ({"cost": {"kind": "two_regime"}}, ["cost: give either preset or parameters"]),
+        ({"scheduler": 3}, ["scheduler: 3 is not allowed; use a mapping"]),
+        ({"trace": []}, ["trace: [] is not allowed; use at least 1"]),
+        ({"trace": [1]}, ["trace.0: 1 is not allowed; use a text"]),
+        ({"trace": ""}, ["trace.0: '' is not allowed"]),
+        (
+            {"service": {"classes": [{"name": "a"}]}},
+            ["service.classes.0.share: a value is required"],
+        ),
+        ({"episode": {"load": [1.5, 0.7]}}, ["episode: load goes from 1.5 down to 0.7"]),
+        ({"episode": {"load": [1.0]}}, ["episode.load"]),
+        ({1: 2}, ["1: "]),
+    ],
+)
+def test_nested_faults_name_the_dotted_key(values: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        EnvConfig.from_mapping(values)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_union_tags_are_no_part_of_the_key() -> None:
+    with pytest.raises(ConfigError, match=r"^cost\.base_s: -1"):
+        EnvConfig.from_mapping(
+            {"cost": {"kind": "affine", "base_s": -1, "per_decode_s": 0, "per_prefill_token_s": 0}}
+        )
+
+
+def test_many_faults_stay_on_one_short_line() -> None:
+    values = {f"key{number}": "x" * 500 for number in range(40)}
+    with pytest.raises(ConfigError, match=r"and 35 more$") as caught:
+        EnvConfig.from_mapping(values)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_cannot_be_changed() -> None:
+    config = SchedulerConfig()
+    with pytest.raises(ConfigError, match=r"\.replace\(num_blocks=\.\.\.\)"):
+        config.num_blocks = 3  # type: ignore
+    assert config.num_blocks == 4000
+
+
+def test_shares_add_up_and_names_differ() -> None:
+    one = ServiceClass(name="a", share=0.5, weight=1.0, ttft_slo_s=1.0, tpot_slo_s=0.1)
+    with pytest.raises(ConfigError, match=r"add up to 0\.5"):
+        ServiceConfig(classes=(one,))
+    with pytest.raises(ConfigError, match="two classes are called 'a'"):
+        ServiceConfig(classes=(one, one))
+    assert ServiceConfig(classes=(one, one.replace(name="b"))).classes[1].name == "b"
+
+
+def test_a_step_takes_time() -> None:
+    with pytest.raises(ConfigError, match="make one of the three above 0"):
+        AffineCost(base_s=0, per_decode_s=0, per_prefill_token_s=0)
+
+
+def test_short_forms() -> None:
+    config = EnvConfig.from_mapping(
+        {
+            "trace": "azure_code",
+            "cost": "h100-sxm/llama-3.1-8b",
+            "episode": {"load": 1},
+            "service": {"length_prediction": "oracle"},
+        }
+    )
+    assert config.trace == ("azure_code",)
+    assert config.cost == TwoRegimeCost(preset="h100-sxm/llama-3.1-8b")
+    assert config.episode.load == (1.0, 1.0)
+    assert config.service.length_prediction.kind == "oracle"
+
+
+def test_round_trips_keep_every_value() -> None:
+    config = ExperimentConfig(name="x", env=EnvConfig(trace=("azure_code", "a.csv")), seed=2**40)
+    as_json = json.loads(json.dumps(config.to_dict()))
+    assert ExperimentConfig.from_mapping(as_json) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert hash(ExperimentConfig.from_mapping(as_json)) == hash(config)
+
+
+_KEYS = st.sampled_from(
+    [
+        "env",
+        "scheduler",
+        "num_blocks",
+        "cost",
+        "kind",
+        "service",
+        "classes",
+        "load",
+        "name",
+        "trace",
+    ]
+) | st.text(max_size=5)
+_PLAIN_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(_KEYS, _PLAIN_VALUES, max_size=4))
+def test_anything_is_either_valid_or_a_one_line_error(values: dict[str, Any]) -> None:
+    for model in (EnvConfig, SchedulerConfig, ServiceConfig, ExperimentConfig):
+        try:
+            config = model.from_mapping(values)
+        except ConfigError as error:
+            assert len(str(error).splitlines()) == 1  # noqa: PT017 - valid values raise nothing
+        else:
+            assert model.from_mapping(config.to_dict()) == config
