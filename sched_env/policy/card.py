@@ -1,0 +1,261 @@
+"""What an exported policy says about itself: the validated content of its ``config.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
+
+import pydantic
+
+from sched_env.errors import PolicyError
+from sched_env.policy.mlp import mlp_tensor_shapes
+from sched_env.policy.normalisation import normalisation_tensor_shapes
+from sched_env.policy.pointer import PointerShape, pointer_tensor_shapes
+
+ENV_ID = "sched_env/ContinuousBatching-v0"
+
+_Size = Annotated[int, pydantic.Field(ge=1, le=4096)]
+_Text = Annotated[str, pydantic.Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+Scalar = bool | int | float | str | None
+
+
+class _Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class FeatureCard(_Model):
+    """One named number of an observation."""
+
+    name: _Text
+    unit: Annotated[str, pydantic.Field(max_length=200)] = ""
+    """Unit of the number before scaling; empty if it has none."""
+    scale: float | _Text = 1.0
+    """What the number was divided by, or the transformation in words."""
+
+
+class LayoutLike(Protocol):
+    """What a policy needs to know of an environment's layout."""
+
+    num_waiting_slots: int
+    num_running_slots: int
+    num_levels: int
+    slot_features: Sequence[Any]
+    global_features: Sequence[Any]
+
+
+class ObservationSchema(_Model):
+    """Order and meaning of the observation's columns and of the actions."""
+
+    num_waiting_slots: _Size
+    """Waiting slots K; one admit action each."""
+    num_running_slots: _Size
+    """Running slots J; one preempt action each."""
+    num_levels: _Size
+    """Prefill levels L; one proceed action each, the full level last."""
+    slot_features: Annotated[tuple[FeatureCard, ...], pydantic.Field(min_length=1, max_length=512)]
+    """Features of a slot; the first is 1 where the slot holds a request, else 0."""
+    global_features: Annotated[
+        tuple[FeatureCard, ...], pydantic.Field(min_length=1, max_length=512)
+    ]
+    """Features of the whole server, after all slots."""
+
+    @classmethod
+    def from_layout(cls, layout: LayoutLike) -> ObservationSchema:
+        """Describe the layout of an environment (``env.unwrapped.layout``)."""
+
+        def cards(features: Sequence[Any]) -> tuple[FeatureCard, ...]:
+            return tuple(FeatureCard(name=f.name, unit=f.unit, scale=f.scale) for f in features)
+
+        return cls(
+            num_waiting_slots=layout.num_waiting_slots,
+            num_running_slots=layout.num_running_slots,
+            num_levels=layout.num_levels,
+            slot_features=cards(layout.slot_features),
+            global_features=cards(layout.global_features),
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Return the number of waiting and running slots together."""
+        return self.num_waiting_slots + self.num_running_slots
+
+    @property
+    def observation_size(self) -> int:
+        """Return the number of columns a policy reads; privileged columns are no part of it."""
+        return self.num_slots * len(self.slot_features) + len(self.global_features)
+
+    @property
+    def num_actions(self) -> int:
+        """Return the number of actions: proceed levels, admits, preempts."""
+        return self.num_levels + self.num_slots
+
+    def sha256(self) -> str:
+        """Return the hash that two equal schemas share."""
+        content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def difference(self, other: ObservationSchema) -> str | None:
+        """Return the first way in which ``other`` differs, as "this X, there Y", or ``None``."""
+        for size in ("num_waiting_slots", "num_running_slots", "num_levels"):
+            if getattr(self, size) != getattr(other, size):
+                return f"{size} is {getattr(self, size)} here and {getattr(other, size)} there"
+        for kind in ("slot", "global"):
+            mine, theirs = getattr(self, f"{kind}_features"), getattr(other, f"{kind}_features")
+            for index in range(max(len(mine), len(theirs))):
+                here = _describe(mine[index]) if index < len(mine) else "missing"
+                there = _describe(theirs[index]) if index < len(theirs) else "missing"
+                if here != there:
+                    return f"{kind} feature {index} is {here} here and {there} there"
+        return None
+
+
+class PointerArchitecture(_Model):
+    """The network of `sched_env.policy.pointer`."""
+
+    kind: Literal["pointer"] = "pointer"
+    hidden_size: Annotated[int, pydantic.Field(ge=1, le=1024)] = 32
+
+
+class MlpArchitecture(_Model):
+    """The network of `sched_env.policy.mlp`."""
+
+    kind: Literal["mlp"] = "mlp"
+    hidden_sizes: Annotated[tuple[_Size, ...], pydantic.Field(max_length=8)] = (64, 64)
+    activation: Literal["relu", "tanh"] = "tanh"
+
+
+class NoNormalisation(_Model):
+    """The network reads the observation as it is."""
+
+    kind: Literal["none"] = "none"
+
+
+class StandardNormalisation(_Model):
+    """Mean and standard deviation per feature; the numbers are tensors of the weights file."""
+
+    kind: Literal["standard"] = "standard"
+    clip: Annotated[float, pydantic.Field(gt=0, le=1e6)] = 10.0
+    """Largest absolute value of a normalised feature."""
+
+
+class NoPrior(_Model):
+    """The logits are the network's alone."""
+
+    kind: Literal["none"] = "none"
+
+
+_Logit = Annotated[float, pydantic.Field(ge=-1e4, le=1e4)]
+
+
+class WeightedSjfPrior(_Model):
+    """Weighted shortest job first as a soft prior; the formulas are in `sched_env.policy.prior`."""
+
+    kind: Literal["weighted_sjf"] = "weighted_sjf"
+    score_feature: _Text
+    """Name of the slot feature that is log(weight / work), squashed by x / (1 + |x|)."""
+    strength: _Logit = 1.5
+    floor: _Logit = -8.0
+    proceed_stop: _Logit = 2.0
+    proceed_go: _Logit = -3.0
+    lower_level: _Logit = -3.0
+    preempt_bias: _Logit = -3.0
+
+
+def _versions() -> dict[str, str]:
+    names = ("sched-env", "numpy", "numba", "safetensors")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+class PolicyCard(_Model):
+    """Everything about an exported policy but its weights."""
+
+    name: _Text
+    """Name under which results of this policy are reported."""
+    env_id: Annotated[str, pydantic.Field(pattern=r"^[\w/]{1,80}-v\d{1,4}$")] = ENV_ID
+    """Environment that it was trained in; the number after ``-v`` is the environment's version."""
+    observation: ObservationSchema
+    architecture: Annotated[
+        PointerArchitecture | MlpArchitecture, pydantic.Field(discriminator="kind")
+    ]
+    normalisation: Annotated[
+        NoNormalisation | StandardNormalisation, pydantic.Field(discriminator="kind")
+    ] = NoNormalisation()
+    prior: Annotated[NoPrior | WeightedSjfPrior, pydantic.Field(discriminator="kind")] = NoPrior()
+    training: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    """The run it comes from: name, seed, decisions, traces, loads."""
+    metrics: tuple[dict[str, Scalar], ...] = ()
+    """Rows of the results table in the model card, all with the same keys."""
+    versions: dict[str, str] = pydantic.Field(default_factory=_versions)
+    """Versions of the packages that it was exported with."""
+
+    @pydantic.model_validator(mode="after")
+    def _prior_names_a_feature(self) -> PolicyCard:
+        names = [feature.name for feature in self.observation.slot_features]
+        for kind in ("slot", "global"):
+            features = [f.name for f in getattr(self.observation, f"{kind}_features")]
+            if len(set(features)) < len(features):
+                raise ValueError(f"two {kind} features have the same name; rename one")
+        if self.prior.kind == "weighted_sjf" and self.prior.score_feature not in names:
+            raise ValueError(
+                f"prior.score_feature {self.prior.score_feature!r} is no slot feature; "
+                f"use one of {', '.join(names)}"
+            )
+        return self
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the name and shape of every tensor that the weights file must hold."""
+        schema = self.observation
+        num_features, num_globals = len(schema.slot_features), len(schema.global_features)
+        if self.architecture.kind == "pointer":
+            shapes = pointer_tensor_shapes(self.pointer_shape())
+        else:
+            shapes = mlp_tensor_shapes(self.mlp_sizes())
+        if self.normalisation.kind == "standard":
+            shapes |= normalisation_tensor_shapes(num_features, num_globals)
+        return shapes
+
+    def pointer_shape(self) -> PointerShape:
+        """Return the sizes of the pointer network.
+
+        Raises:
+            PolicyError: If the architecture is another.
+        """
+        if self.architecture.kind != "pointer":
+            raise PolicyError(f"architecture {self.architecture.kind!r} is no pointer network")
+        schema = self.observation
+        return PointerShape(
+            schema.num_waiting_slots,
+            schema.num_running_slots,
+            len(schema.slot_features),
+            len(schema.global_features),
+            schema.num_levels,
+            self.architecture.hidden_size,
+        )
+
+    def mlp_sizes(self) -> tuple[int, ...]:
+        """Return the widths of the flat network, from the observation to the actions.
+
+        Raises:
+            PolicyError: If the architecture is another.
+        """
+        if self.architecture.kind != "mlp":
+            raise PolicyError(f"architecture {self.architecture.kind!r} is no flat network")
+        schema = self.observation
+        return (schema.observation_size, *self.architecture.hidden_sizes, schema.num_actions)
+
+
+def _describe(feature: FeatureCard) -> str:
+    unit = f" [{feature.unit}]" if feature.unit else ""
+    return f"{feature.name!r}{unit} with scale {feature.scale}"
