@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sched_env.errors import PolicyError, UnknownNameError
 
@@ -114,7 +114,7 @@ def _from_module(module_name: str, function_name: str) -> Heuristic:
     if not callable(found):
         known = [name for name, value in vars(module).items() if callable(value)]
         raise UnknownNameError(f"function of module {module_name}", function_name, known)
-    plain = getattr(found, "py_func", found)
+    plain: Any = getattr(found, "py_func", found)
     return Heuristic(f"{module_name}:{function_name}", plain, reference=module.__name__)
 
 

@@ -1,0 +1,196 @@
+"""Running an exported policy: compiled, without torch.
+
+::
+
+    policy = load_policy("runs/…/policy")
+    policy.check_layout(env.unwrapped.layout)
+    actions = policy.act(observations, masks)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sched_env.errors import PolicyError
+from sched_env.policy.card import LayoutLike, ObservationSchema, PolicyCard
+from sched_env.policy.decisions import MlpShape, NormalisationArrays, decide_mlp, decide_pointer
+from sched_env.policy.format import read_policy
+from sched_env.policy.prior import PriorParameters
+from sched_env.policy.protocol import ParameterValue
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedPolicy:
+    """A trained network that decides: the best legal action, the lowest index on ties.
+
+    Attributes:
+        card: What the policy says about itself.
+        weights: The tensors, float32, by name.
+        weights_sha256: Hash of the weights file; empty if it was made in memory.
+        folder: Where it was read from, or ``None``.
+    """
+
+    card: PolicyCard
+    weights: Mapping[str, np.ndarray]
+    weights_sha256: str = ""
+    folder: Path | None = None
+    kind: Literal["network"] = field(default="network", init=False)
+
+    @property
+    def name(self) -> str:
+        """Return the name that results are reported under."""
+        return self.card.name
+
+    @property
+    def reference(self) -> str:
+        """Return the training run, as far as it was recorded."""
+        return str(self.card.training.get("run", ""))
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterValue]:
+        """Return the single values recorded of the training run."""
+        values = self.card.training.items()
+        return {key: value for key, value in values if not isinstance(value, tuple)}
+
+    @property
+    def privileged(self) -> bool:
+        """Return False: privileged columns are dropped when a policy is exported."""
+        return False
+
+    @property
+    def observation_size(self) -> int:
+        """Return the number of columns of an observation, without privileged ones."""
+        return self.card.observation.observation_size
+
+    @property
+    def num_actions(self) -> int:
+        """Return the number of actions."""
+        return self.card.observation.num_actions
+
+    def act(self, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        """Choose one action for each row.
+
+        Args:
+            observations: float32 (N, observation_size).
+            masks: int8 or bool (N, num_actions), 1 = legal; at least one in each row.
+
+        Returns:
+            int64 (N,).
+
+        Raises:
+            PolicyError: If a shape or dtype is another, or a row has no legal action.
+        """
+        return self._decide(observations, masks)[1]
+
+    def logits(self, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        """Return the logits behind `act`, -1e8 where an action is illegal.
+
+        Args:
+            observations: float32 (N, observation_size).
+            masks: int8 or bool (N, num_actions), 1 = legal; at least one in each row.
+
+        Returns:
+            float32 (N, num_actions).
+
+        Raises:
+            PolicyError: If a shape or dtype is another, or a row has no legal action.
+        """
+        return self._decide(observations, masks)[0]
+
+    def check_layout(self, layout: LayoutLike) -> None:
+        """Refuse an environment whose observation or actions differ from those of training.
+
+        Args:
+            layout: ``env.unwrapped.layout``.
+
+        Raises:
+            PolicyError: If they differ; the message names the first size or feature that does.
+        """
+        there = ObservationSchema.from_layout(layout)
+        if there.sha256() == self.card.observation.sha256():
+            return
+        difference = self.card.observation.difference(there)
+        raise PolicyError(
+            f"policy {self.name!r} does not fit this environment: {difference} (here: the policy, "
+            "there: the environment); run it with the observation it was trained with"
+        )
+
+    def _decide(self, observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows, legal = np.ascontiguousarray(observations), np.ascontiguousarray(masks)
+        num_rows = rows.shape[0]
+        _check("observations", rows, (num_rows, self.observation_size), ("float32",))
+        _check("masks", legal, (num_rows, self.num_actions), ("int8", "bool"))
+        logits = np.empty((num_rows, self.num_actions), np.float32)
+        actions = np.empty(num_rows, np.int64)
+        self._network(rows, legal.view(np.int8), logits, actions)
+        if num_rows and actions.min() < 0:
+            raise PolicyError(
+                f"masks: row {int(actions.argmin())} has no legal action; at least one is needed"
+            )
+        return logits, actions
+
+    @cached_property
+    def _network(self) -> Callable[..., None]:
+        """The compiled loop with everything but observations, masks and outputs bound."""
+        card, schema = self.card, self.card.observation
+        names = [name for name in card.tensor_shapes() if not name.startswith("normalisation.")]
+        flat = np.concatenate([self.weights[name].ravel() for name in names])
+        norm, prior = self._normalisation(), self._prior()
+        if card.architecture.kind == "pointer":
+            return partial(decide_pointer, flat, card.pointer_shape(), norm, prior)
+        shape = MlpShape(
+            schema.num_waiting_slots,
+            schema.num_running_slots,
+            len(schema.slot_features),
+            len(schema.global_features),
+            schema.num_levels,
+            card.architecture.activation == "tanh",
+        )
+        return partial(decide_mlp, flat, np.array(card.mlp_sizes()), shape, norm, prior)
+
+    def _normalisation(self) -> NormalisationArrays:
+        normalisation = self.card.normalisation
+        if normalisation.kind == "none":
+            none = np.empty(0, np.float32)
+            return NormalisationArrays(none, none, none, none, np.float32(0))
+        return NormalisationArrays(
+            self.weights["normalisation.slot_mean"],
+            self.weights["normalisation.slot_inverse_std"],
+            self.weights["normalisation.global_mean"],
+            self.weights["normalisation.global_inverse_std"],
+            np.float32(normalisation.clip),
+        )
+
+    def _prior(self) -> PriorParameters:
+        prior = self.card.prior
+        if prior.kind == "none":
+            return PriorParameters(-1, *[np.float32(0)] * 6)
+        names = [feature.name for feature in self.card.observation.slot_features]
+        values: dict[str, Any] = prior.model_dump(exclude={"kind", "score_feature"})
+        numbers = {key: np.float32(value) for key, value in values.items()}
+        return PriorParameters(score_feature=names.index(prior.score_feature), **numbers)
+
+
+def load_policy(folder: str | Path) -> ExportedPolicy:
+    """Read a policy folder and check everything in it.
+
+    Args:
+        folder: Holds ``config.json`` and ``policy.safetensors``.
+
+    Raises:
+        PolicyError: If something is missing, damaged or not allowed.
+    """
+    stored = read_policy(folder)
+    return ExportedPolicy(stored.card, stored.weights, stored.weights_sha256, Path(folder))
+
+
+def _check(name: str, given: np.ndarray, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> None:
+    if given.shape != shape or given.dtype.name not in dtypes:
+        wanted = f"{' or '.join(dtypes)} {shape}"
+        raise PolicyError(f"{name} are {given.dtype} {given.shape}; give {wanted}")
