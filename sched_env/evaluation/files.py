@@ -1,0 +1,72 @@
+"""Files that are whole or absent: written beside their place, then renamed into it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sched_env.errors import SchedEnvError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place if the block succeeds.
+
+    A process that is killed midway leaves the file at ``path`` as it was.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)  # mkstemp makes files that only the owner can read
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one piece."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file in one piece; NaN and infinities become null."""
+    write_text(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """Return the value with every NaN and infinity in it replaced by ``None``."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder for results and return it.
+
+    Raises:
+        SchedEnvError: a file is in the way, or the folder cannot be made or written to.
+    """
+    if path.exists() and not path.is_dir():
+        raise SchedEnvError(f"{path} is a file: name a folder for the results")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        reason = error.strerror or error
+        raise SchedEnvError(f"cannot write results to {path}: {reason}") from None
