@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from sched_env.agents.networks import ObservationShape
 from sched_env.policy.prior import PriorParameters
 
-_LARGEST_SQUASHED = 0.999
-
 
 class SoftPrior(nn.Module):
     """Add a heuristic's logits over the legal actions; it has no parameters to train."""
@@ -28,6 +26,7 @@ class SoftPrior(nn.Module):
         self.proceed_go = float(parameters.proceed_go)
         self.lower_level = float(parameters.lower_level)
         self.preempt_bias = float(parameters.preempt_bias)
+        self.score_scale = float(parameters.score_scale)
 
     def forward(self, observations: Tensor, masks: Tensor) -> Tensor:
         """Return the prior logits, (batch, num_actions); zero where an action is illegal.
@@ -37,9 +36,7 @@ class SoftPrior(nn.Module):
             masks: bool (batch, num_actions), True = legal.
         """
         shape = self.shape
-        squashed = shape.slots(observations)[:, :, self.score_feature]
-        squashed = squashed.clamp(-_LARGEST_SQUASHED, _LARGEST_SQUASHED)
-        scores = squashed / (1.0 - squashed.abs())
+        scores = self.score_scale * shape.slots(observations)[:, :, self.score_feature]
         legal = masks[:, shape.num_levels :]
         last = shape.num_waiting_slots
         best = scores[:, :last].masked_fill(~legal[:, :last], -torch.inf).amax(1, keepdim=True)

@@ -33,10 +33,10 @@ class FeatureCard(_Model):
     """One named number of an observation."""
 
     name: _Text
-    unit: Annotated[str, pydantic.Field(max_length=200)] = ""
-    """Unit of the number before scaling; empty if it has none."""
-    scale: float | _Text = 1.0
-    """What the number was divided by, or the transformation in words."""
+    unit: _Text
+    """Unit of the number before scaling; "1" if it has none."""
+    scale: _Text
+    """How the number was scaled, as a formula in ``x``."""
 
 
 class LayoutLike(Protocol):
@@ -44,7 +44,7 @@ class LayoutLike(Protocol):
 
     num_waiting_slots: int
     num_running_slots: int
-    num_levels: int
+    prefill_levels: Sequence[float]
     slot_features: Sequence[Any]
     global_features: Sequence[Any]
 
@@ -56,8 +56,11 @@ class ObservationSchema(_Model):
     """Waiting slots K; one admit action each."""
     num_running_slots: _Size
     """Running slots J; one preempt action each."""
-    num_levels: _Size
-    """Prefill levels L; one proceed action each, the full level last."""
+    prefill_levels: Annotated[
+        tuple[Annotated[float, pydantic.Field(ge=0, le=1)], ...],
+        pydantic.Field(min_length=1, max_length=64),
+    ]
+    """Part of the token budget that prefill may take; one proceed action each, the full last."""
     slot_features: Annotated[tuple[FeatureCard, ...], pydantic.Field(min_length=1, max_length=512)]
     """Features of a slot; the first is 1 where the slot holds a request, else 0."""
     global_features: Annotated[
@@ -75,10 +78,15 @@ class ObservationSchema(_Model):
         return cls(
             num_waiting_slots=layout.num_waiting_slots,
             num_running_slots=layout.num_running_slots,
-            num_levels=layout.num_levels,
+            prefill_levels=tuple(layout.prefill_levels),
             slot_features=cards(layout.slot_features),
             global_features=cards(layout.global_features),
         )
+
+    @property
+    def num_levels(self) -> int:
+        """Return the number of prefill levels."""
+        return len(self.prefill_levels)
 
     @property
     def num_slots(self) -> int:
@@ -96,13 +104,16 @@ class ObservationSchema(_Model):
         return self.num_levels + self.num_slots
 
     def sha256(self) -> str:
-        """Return the hash that two equal schemas share."""
-        content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()
+        """Return the hash that two equal schemas share; `Layout.schema_hash` computes the same."""
+        content = self.model_dump(mode="json")
+        for part in ("slot_features", "global_features"):
+            content[part] = [[f["name"], f["unit"], f["scale"]] for f in content[part]]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def difference(self, other: ObservationSchema) -> str | None:
         """Return the first way in which ``other`` differs, as "this X, there Y", or ``None``."""
-        for size in ("num_waiting_slots", "num_running_slots", "num_levels"):
+        for size in ("num_waiting_slots", "num_running_slots", "prefill_levels"):
             if getattr(self, size) != getattr(other, size):
                 return f"{size} is {getattr(self, size)} here and {getattr(other, size)} there"
         for kind in ("slot", "global"):
@@ -157,8 +168,9 @@ class WeightedSjfPrior(_Model):
     """Weighted shortest job first as a soft prior; the formulas are in `sched_env.policy.prior`."""
 
     kind: Literal["weighted_sjf"] = "weighted_sjf"
-    score_feature: _Text
-    """Name of the slot feature that is log(weight / work), squashed by x / (1 + |x|)."""
+    score_feature: _Text = "density"
+    """Name of the slot feature that is log(weight / work) / score_scale."""
+    score_scale: _Logit = 5.0
     strength: _Logit = 1.5
     floor: _Logit = -8.0
     proceed_stop: _Logit = 2.0
@@ -257,5 +269,4 @@ class PolicyCard(_Model):
 
 
 def _describe(feature: FeatureCard) -> str:
-    unit = f" [{feature.unit}]" if feature.unit else ""
-    return f"{feature.name!r}{unit} with scale {feature.scale}"
+    return f"{feature.name!r} [{feature.unit}], scaled {feature.scale!r},"

@@ -6,7 +6,7 @@ best legal one. Rows do not influence each other, so a batch of N decides as N b
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,48 +18,63 @@ from sched_env.policy.pointer import PointerShape, pointer_logits
 from sched_env.policy.prior import PriorParameters, add_prior
 
 
-class MlpShape(NamedTuple):
-    """Sizes of a flat network apart from its layers; every one is a Python int or bool."""
+class Network(NamedTuple):
+    """A network as it crosses from Python into compiled code: four plain arrays.
+
+    Attributes:
+        flat: float32 (num_parameters,), the tensors in the order of their ``tensor_shapes``.
+        sizes: int64 (6,) or more: K, J, F, G, L, index of the prior's score feature (-1: none);
+            then the hidden size of a pointer network, or 1 for tanh (0 for ReLU) and the widths
+            of a flat network from the input to the actions.
+        numbers: float32 (8,): clip of the normalisation, then the numbers of the prior.
+        norm: float32 (2F + 2G,): mean and inverse standard deviation of slot features, then of
+            globals; size 0 for no normalisation.
+    """
+
+    flat: np.ndarray
+    sizes: np.ndarray
+    numbers: np.ndarray
+    norm: np.ndarray
+
+
+class ObservationSizes(NamedTuple):
+    """Sizes of an observation."""
 
     num_waiting_slots: int
     num_running_slots: int
     num_slot_features: int
     num_globals: int
     num_levels: int
-    is_tanh: bool
-
-
-class NormalisationArrays(NamedTuple):
-    """Means and inverse standard deviations, float32; arrays of size 0 stand for kind "none"."""
-
-    slot_mean: np.ndarray
-    slot_inverse_std: np.ndarray
-    global_mean: np.ndarray
-    global_inverse_std: np.ndarray
-    clip: np.float32
 
 
 @compiled
-def _normalise_row(row: np.ndarray, shape: Any, norm: NormalisationArrays, x: np.ndarray) -> None:
+def _normalise_row(
+    row: np.ndarray, seen: ObservationSizes, norm: np.ndarray, clip: np.float32, x: np.ndarray
+) -> None:
     """Write the normalised observation to ``x``; both are float32 (num_public,)."""
-    if norm.slot_mean.size == 0:
+    if norm.size == 0:
         x[:] = row
         return
-    num_features = shape.num_slot_features
-    num_slots = shape.num_waiting_slots + shape.num_running_slots
+    size, num_globals = seen.num_slot_features, seen.num_globals
+    num_slots = seen.num_waiting_slots + seen.num_running_slots
     for slot in range(num_slots):
-        columns = slice(slot * num_features, (slot + 1) * num_features)
-        normalise(row[columns], norm.slot_mean, norm.slot_inverse_std, norm.clip, x[columns])
-    columns = slice(num_slots * num_features, row.size)
-    normalise(row[columns], norm.global_mean, norm.global_inverse_std, norm.clip, x[columns])
+        first, end = slot * size, (slot + 1) * size
+        normalise(row[first:end], norm[:size], norm[size : 2 * size], clip, x[first:end])
+    mean, inverse_std = norm[2 * size : 2 * size + num_globals], norm[2 * size + num_globals :]
+    first = num_slots * size
+    normalise(row[first:], mean, inverse_std, clip, x[first:])
 
 
 @compiled
 def _choose(
-    slots: np.ndarray, shape: Any, prior: PriorParameters, mask: np.ndarray, logits: np.ndarray
+    slots: np.ndarray,
+    seen: ObservationSizes,
+    prior: PriorParameters,
+    mask: np.ndarray,
+    logits: np.ndarray,
 ) -> int:
     """Finish one row of ``logits`` in place and return the action, -1 if none is legal."""
-    add_prior(prior, slots, mask, shape.num_levels, shape.num_waiting_slots, logits)
+    add_prior(prior, slots, mask, seen.num_levels, seen.num_waiting_slots, logits)
     for action in range(logits.size):
         if mask[action] == 0:
             logits[action] = MASKED_LOGIT
@@ -67,11 +82,15 @@ def _choose(
 
 
 @compiled
+def _unpack(network: Network) -> tuple[ObservationSizes, PriorParameters]:
+    s, n = network.sizes, network.numbers
+    seen = ObservationSizes(s[0], s[1], s[2], s[3], s[4])
+    return seen, PriorParameters(s[5], n[1], n[2], n[3], n[4], n[5], n[6], n[7])
+
+
+@compiled
 def decide_pointer(
-    flat: np.ndarray,
-    shape: PointerShape,
-    norm: NormalisationArrays,
-    prior: PriorParameters,
+    network: Network,
     observations: np.ndarray,
     masks: np.ndarray,
     logits: np.ndarray,
@@ -80,37 +99,40 @@ def decide_pointer(
     """Decide N times with a pointer network.
 
     Args:
-        flat: float32 (num_parameters,), tensors in the order of `pointer_tensor_shapes`.
-        shape: Sizes of the network.
-        norm: Normalisation of the observation.
-        prior: Soft prior.
+        network: The network.
         observations: float32 (N, num_public).
         masks: int8 (N, num_actions), 1 = legal.
         logits: float32 (N, num_actions), filled in place.
         actions: int64 (N,), filled in place; -1 where no action is legal.
     """
-    num_slots = shape.num_waiting_slots + shape.num_running_slots
-    columns = num_slots * shape.num_slot_features
+    seen, prior = _unpack(network)
+    num_slots = seen.num_waiting_slots + seen.num_running_slots
+    size = seen.num_slot_features
+    edge = num_slots * size
+    shape = PointerShape(
+        seen.num_waiting_slots,
+        seen.num_running_slots,
+        size,
+        seen.num_globals,
+        seen.num_levels,
+        network.sizes[6],
+    )
     x = np.empty(observations.shape[1], np.float32)
     present = np.empty(num_slots, np.int8)
     for index in range(observations.shape[0]):
         row = observations[index]
-        slots = row[:columns].reshape(num_slots, shape.num_slot_features)
+        slots = row[:edge].reshape(num_slots, size)
         for slot in range(num_slots):
             present[slot] = slots[slot, 0] > 0.5
-        _normalise_row(row, shape, norm, x)
-        inputs = x[:columns].reshape(num_slots, shape.num_slot_features)
-        pointer_logits(flat, shape, inputs, present, x[columns:], logits[index])
-        actions[index] = _choose(slots, shape, prior, masks[index], logits[index])
+        _normalise_row(row, seen, network.norm, network.numbers[0], x)
+        inputs = x[:edge].reshape(num_slots, size)
+        pointer_logits(network.flat, shape, inputs, present, x[edge:], logits[index])
+        actions[index] = _choose(slots, seen, prior, masks[index], logits[index])
 
 
 @compiled
 def decide_mlp(
-    flat: np.ndarray,
-    sizes: np.ndarray,
-    shape: MlpShape,
-    norm: NormalisationArrays,
-    prior: PriorParameters,
+    network: Network,
     observations: np.ndarray,
     masks: np.ndarray,
     logits: np.ndarray,
@@ -119,22 +141,20 @@ def decide_mlp(
     """Decide N times with a flat network.
 
     Args:
-        flat: float32 (num_parameters,), tensors in the order of `mlp_tensor_shapes`.
-        sizes: int64 (num_layers + 1,), widths from the input to the actions.
-        shape: Sizes of the observation and the activation.
-        norm: Normalisation of the observation.
-        prior: Soft prior.
+        network: The network.
         observations: float32 (N, num_public).
         masks: int8 (N, num_actions), 1 = legal.
         logits: float32 (N, num_actions), filled in place.
         actions: int64 (N,), filled in place; -1 where no action is legal.
     """
-    num_slots = shape.num_waiting_slots + shape.num_running_slots
-    columns = num_slots * shape.num_slot_features
+    seen, prior = _unpack(network)
+    num_slots = seen.num_waiting_slots + seen.num_running_slots
+    size = seen.num_slot_features
+    is_tanh = network.sizes[6] != 0
     x = np.empty(observations.shape[1], np.float32)
     for index in range(observations.shape[0]):
         row = observations[index]
-        slots = row[:columns].reshape(num_slots, shape.num_slot_features)
-        _normalise_row(row, shape, norm, x)
-        mlp_logits(flat, sizes, shape.is_tanh, x, logits[index])
-        actions[index] = _choose(slots, shape, prior, masks[index], logits[index])
+        slots = row[: num_slots * size].reshape(num_slots, size)
+        _normalise_row(row, seen, network.norm, network.numbers[0], x)
+        mlp_logits(network.flat, network.sizes[7:], is_tanh, x, logits[index])
+        actions[index] = _choose(slots, seen, prior, masks[index], logits[index])

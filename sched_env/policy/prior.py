@@ -1,8 +1,8 @@
 r"""Soft prior: a heuristic written as logits that are added to those of the network.
 
 A network whose output is zero then acts as the heuristic, and training starts from there. With
-``score_i`` = ``y / (1 - |y|)`` of one named slot feature ``y`` (|y| cut at 0.999: the inverse of
-the squash x / (1 + |x|)), larger = served first, and over the legal actions of this decision::
+``score_i = score_scale * y`` of one named slot feature ``y``, larger = served first, and over the
+legal actions of this decision::
 
     admit_k   = max(floor, strength * (score_k - largest score of the legal admits))
     preempt_j = max(floor, strength * (smallest score of the legal preempts - score_j))
@@ -10,8 +10,9 @@ the squash x / (1 + |x|)), larger = served first, and over the legal actions of 
     proceed_l = (proceed_stop if no admit is legal else proceed_go)
                 + (lower_level if l < L - 1 else 0)
 
-Kind "weighted_sjf" takes for ``y`` the feature that is log(weight / work). Kind "none" adds
-nothing. Illegal actions get nothing: their logits are replaced by -1e8 afterwards.
+Kind "weighted_sjf" takes for ``y`` the feature "density", which is log(weight / work) / 5, so the
+score is log(weight / work) with ``score_scale`` 5. Kind "none" adds nothing. Illegal actions get
+nothing: their logits are replaced by -1e8 afterwards.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sched_env.compiled import compiled
-
-_LARGEST_SQUASHED = np.float32(0.999)
 
 
 class PriorParameters(NamedTuple):
@@ -35,12 +34,7 @@ class PriorParameters(NamedTuple):
     proceed_go: np.float32
     lower_level: np.float32
     preempt_bias: np.float32
-
-
-@compiled
-def _score(value: np.float32) -> np.float32:
-    cut = min(max(value, -_LARGEST_SQUASHED), _LARGEST_SQUASHED)
-    return cut / (np.float32(1) - abs(cut))
+    score_scale: np.float32 = np.float32(5)
 
 
 @compiled
@@ -68,7 +62,7 @@ def add_prior(
     worst = np.float32(np.inf)
     for slot in range(slots.shape[0]):
         if mask[num_levels + slot] != 0:
-            score = _score(slots[slot, prior.score_feature])
+            score = prior.score_scale * slots[slot, prior.score_feature]
             if slot < num_waiting_slots:
                 best = max(best, score)
             else:
@@ -81,7 +75,7 @@ def add_prior(
     for slot in range(slots.shape[0]):
         if mask[num_levels + slot] == 0:
             continue
-        score = _score(slots[slot, prior.score_feature])
+        score = prior.score_scale * slots[slot, prior.score_feature]
         if slot < num_waiting_slots:
             logits[num_levels + slot] += max(prior.floor, prior.strength * (score - best))
         else:

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from sched_env.errors import PolicyError
 from sched_env.policy.card import LayoutLike, ObservationSchema, PolicyCard
-from sched_env.policy.decisions import MlpShape, NormalisationArrays, decide_mlp, decide_pointer
+from sched_env.policy.decisions import Network, decide_mlp, decide_pointer
 from sched_env.policy.format import read_policy
 from sched_env.policy.prior import PriorParameters
 from sched_env.policy.protocol import ParameterValue
@@ -128,7 +128,8 @@ class ExportedPolicy:
         _check("masks", legal, (num_rows, self.num_actions), ("int8", "bool"))
         logits = np.empty((num_rows, self.num_actions), np.float32)
         actions = np.empty(num_rows, np.int64)
-        self._network(rows, legal.view(np.int8), logits, actions)
+        decide = decide_pointer if self.card.architecture.kind == "pointer" else decide_mlp
+        decide(self.network, rows, legal.view(np.int8), logits, actions)
         if num_rows and actions.min() < 0:
             raise PolicyError(
                 f"masks: row {int(actions.argmin())} has no legal action; at least one is needed"
@@ -136,38 +137,36 @@ class ExportedPolicy:
         return logits, actions
 
     @cached_property
-    def _network(self) -> Callable[..., None]:
-        """The compiled loop with everything but observations, masks and outputs bound."""
-        card, schema = self.card, self.card.observation
-        names = [name for name in card.tensor_shapes() if not name.startswith("normalisation.")]
-        flat = np.concatenate([self.weights[name].ravel() for name in names])
-        norm, prior = self._normalisation(), self._prior()
-        if card.architecture.kind == "pointer":
-            return partial(decide_pointer, flat, card.pointer_shape(), norm, prior)
-        shape = MlpShape(
+    def network(self) -> Network:
+        """The network as compiled code takes it."""
+        card, prior = self.card, self.prior_parameters()
+        schema, architecture = card.observation, card.architecture
+        sizes = [
             schema.num_waiting_slots,
             schema.num_running_slots,
             len(schema.slot_features),
             len(schema.global_features),
             schema.num_levels,
-            card.architecture.activation == "tanh",
+            prior.score_feature,
+        ]
+        if architecture.kind == "pointer":
+            sizes.append(architecture.hidden_size)
+        else:
+            sizes += [int(architecture.activation == "tanh"), *card.mlp_sizes()]
+        flat, norm = [], [np.empty(0, np.float32)]
+        for name in card.tensor_shapes():
+            part = norm if name.startswith("normalisation.") else flat
+            part.append(self.weights[name].ravel())
+        clip = card.normalisation.clip if card.normalisation.kind == "standard" else 0.0
+        return Network(
+            flat=np.concatenate(flat),
+            sizes=np.array(sizes, np.int64),
+            numbers=np.array([clip, *prior[1:]], np.float32),
+            norm=np.concatenate(norm),
         )
-        return partial(decide_mlp, flat, np.array(card.mlp_sizes()), shape, norm, prior)
 
-    def _normalisation(self) -> NormalisationArrays:
-        normalisation = self.card.normalisation
-        if normalisation.kind == "none":
-            none = np.empty(0, np.float32)
-            return NormalisationArrays(none, none, none, none, np.float32(0))
-        return NormalisationArrays(
-            self.weights["normalisation.slot_mean"],
-            self.weights["normalisation.slot_inverse_std"],
-            self.weights["normalisation.global_mean"],
-            self.weights["normalisation.global_inverse_std"],
-            np.float32(normalisation.clip),
-        )
-
-    def _prior(self) -> PriorParameters:
+    def prior_parameters(self) -> PriorParameters:
+        """Return the numbers of the soft prior; ``score_feature`` is -1 where there is none."""
         prior = self.card.prior
         if prior.kind == "none":
             return PriorParameters(-1, *[np.float32(0)] * 6)
