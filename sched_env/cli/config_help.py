@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-import rich.box
 from pydantic import BaseModel
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from sched_env.config import ConfigModel
 
 _WIDTH_OF_NO_TERMINAL = 80
+_WIDEST_TEXT = 100
+_INDENT = " " * 6
 
 
 def print_values(config: ConfigModel) -> None:
-    """Print each dotted key with its value; those are the keys that ``key=value`` may set."""
-    console = Console()
-    if not console.is_terminal:
-        columns = shutil.get_terminal_size((_WIDTH_OF_NO_TERMINAL, 24)).columns
-        console = Console(width=columns)
-    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("key", overflow="fold")
-    table.add_column("value", overflow="fold")
-    table.add_column("meaning", overflow="fold")
+    """Print each dotted key with its value and meaning, as ``key=value`` sets it."""
+    columns = shutil.get_terminal_size((_WIDTH_OF_NO_TERMINAL, 24)).columns
+    width = min(columns, _WIDEST_TEXT)
+    print("\nValues of this configuration; change any of them with KEY=VALUE:\n")
     for key, value, meaning in leaves(config):
-        table.add_row(Text(key), Text(value), Text(meaning))
-    console.print(Text("\nValues of this configuration; set any of them with key=value:\n"))
-    console.print(table)
+        print(f"  {key}={value}")
+        if meaning:
+            print(textwrap.fill(meaning, width, initial_indent=_INDENT, subsequent_indent=_INDENT))
 
 
 def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:

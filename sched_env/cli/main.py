@@ -122,8 +122,10 @@ def _execute(command: Command, program: str, texts: list[str]) -> int:
     from sched_env.cli.argument_order import arrange
 
     arranged = arrange(texts, command.arguments)
+    # What is given already would be missing from the help.
+    given = ["--help"] if {"-h", "--help"} & set(texts) else arranged.texts
     try:
-        parsed = tyro.cli(command.arguments, prog=program, args=arranged.texts)
+        parsed = tyro.cli(command.arguments, prog=program, args=given)
     except SystemExit as stop:
         if not stop.code and command.shown_config is not None:
             from sched_env.cli.config_help import print_values

@@ -70,7 +70,7 @@ def find_config(name_or_path: str | Path, kind: str | None = None) -> Path:
             raise ConfigError(f"no configuration file at {path}; give a file or one of the names")
         return path
     known = list_configs()
-    name = text if text in known or kind is None else f"{kind}/{text}"
+    name = text if text in known or kind is None or "/" in text else f"{kind}/{text}"
     if name in known:
         return known[name]
     if Path(text).exists():

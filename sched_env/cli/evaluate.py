@@ -1,0 +1,87 @@
+"""Compare policies on the same requests, server and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from sched_env.cli import value_lists
+from sched_env.cli.main import Command
+from sched_env.config import EnvConfig, Split, load_config
+
+DEFAULT_ENV = "h100_8b_small_kv"
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Compare policies on the same requests, server and seeds.
+
+    Prints tables, and writes results.json (one flat row per policy, trace, load and seed),
+    results.parquet, summary.json, config.yaml and environment.json to the folder of --out.
+    """
+
+    overrides: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[KEY=VALUE ...]")
+    ] = ()
+    """Changes of single values of the environment, such as scheduler.num_blocks=2000."""
+
+    policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = (
+        "fcfs,fixed_priority,aging,deadline,sjf,weighted_sjf"
+    )
+    """Names of heuristics, run folders or policy folders; label=NAME chooses the name in tables."""
+
+    trace: Annotated[str, tyro.conf.arg(metavar="FILE|NAME,...")] = "azure_conv"
+    """Trace files or embedded workloads."""
+
+    load: Annotated[str, tyro.conf.arg(metavar="X,...")] = "0.8,1.0,1.3"
+    """Arrival rates over the rate that fcfs can drain; own keeps that of the trace."""
+
+    seeds: int = 5
+    """Number of paired seeds at each load."""
+
+    split: Split = "test"
+    """Part of each trace by time."""
+
+    env: Annotated[str, tyro.conf.arg(metavar="CONFIG")] = DEFAULT_ENV
+    """Server, clients and observation: a name or a YAML file."""
+
+    out: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
+    """Folder of the result files; without it nothing is written."""
+
+    workers: int = 0
+    """Processes; 0 decides by the size of the work. The results are the same for any number."""
+
+
+def run(arguments: EvaluateArguments) -> None:
+    """Run the comparison and print its tables."""
+    env = load_config(EnvConfig, arguments.env, arguments.overrides)
+
+    from sched_env.evaluation.runner import evaluate
+    from sched_env.evaluation.table import print_tables, result_tables
+
+    result = evaluate(
+        value_lists.names(arguments.policies, "--policies"),
+        value_lists.names(arguments.trace, "--trace"),
+        value_lists.loads(arguments.load),
+        arguments.seeds,
+        env,
+        split=arguments.split,
+        out_dir=Path(arguments.out) if arguments.out else None,
+        workers=arguments.workers or None,
+        progress=True,
+    )
+    print_tables(result_tables(result.rows, result.comparison))
+    if result.out_dir is not None:
+        print(f"\nresults: {result.out_dir / 'results.json'}")
+
+
+def shown_config(positionals: Sequence[str], options: dict[str, str]) -> EnvConfig:
+    """Return the environment whose values ``--help`` shows."""
+    return load_config(EnvConfig, options.get("env", DEFAULT_ENV), positionals)
+
+
+COMMAND = Command(EvaluateArguments, run, shown_config)

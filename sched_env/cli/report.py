@@ -1,0 +1,87 @@
+"""Show what came out of a training run or an evaluation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from sched_env.cli.main import Command
+from sched_env.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ReportArguments:
+    """Show what came out of a training run or an evaluation.
+
+    With an evaluation's results in the folder it prints their tables and writes report.md beside
+    them, with a chart where matplotlib is installed.
+    """
+
+    folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """A run folder, or the folder that was given to evaluate --out."""
+
+
+def run(arguments: ReportArguments) -> None:
+    """Print what the folder holds and write the report of its evaluation."""
+    folder = Path(arguments.folder)
+    if not folder.is_dir():
+        raise ConfigError(f"no folder {folder}; give a run folder or one given to evaluate --out")
+    was_trained = _print_training(folder)
+    from sched_env.errors import SchedEnvError
+    from sched_env.evaluation.report import find_results, report
+
+    try:
+        found = find_results(folder)
+    except SchedEnvError:
+        if was_trained:
+            print(
+                f"no comparison yet: run sched-env evaluate --policies fcfs,{folder} "
+                f"--out {folder / 'evaluation'}"
+            )
+            return
+        raise
+    from sched_env.evaluation.compare import compare
+    from sched_env.evaluation.results import read_rows
+    from sched_env.evaluation.table import print_tables, result_tables
+
+    rows = read_rows(found)
+    print_tables(result_tables(rows, compare(rows)))
+    files = report(found)
+    print(f"\nreport: {files.page}")
+    if files.plot is not None:
+        print(f"chart: {files.plot}")
+
+
+def _print_training(folder: Path) -> bool:
+    """Print a training run's summary; return whether the folder is one that was finished."""
+    summary_file = folder / "summary.json"
+    if not (folder / "config.yaml").is_file() or (folder / "results.json").is_file():
+        return False
+    if not summary_file.is_file():
+        print(f"{folder}: training is not finished; start it again with --run-dir {folder}")
+        return (folder / "checkpoints").is_dir()
+    try:
+        summary = json.loads(summary_file.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ConfigError(f"{summary_file} is no JSON; train again with a new folder") from None
+    from sched_env.cli.tables import print_row
+
+    print_row(f"Training run {folder.name}", dict(_flat(summary)))
+    return True
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat += _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float | str) or value is None:
+            flat.append((f"{prefix}{key}", value))
+    return flat
+
+
+COMMAND = Command(ReportArguments, run)
