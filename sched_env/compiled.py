@@ -65,12 +65,21 @@ def cache_folder() -> Path | None:
 
 def compiled(function: _F) -> _F:
     """Compile ``function`` on its first call (``NUMBA_DISABLE_JIT=1`` leaves it plain Python)."""
+    return _compile(function, inline="never")
+
+
+def compiled_inline(function: _F) -> _F:
+    """Compile ``function`` into its callers: for one that returns records, which numba cannot."""
+    return _compile(function, inline="always")
+
+
+def _compile(function: _F, inline: str) -> _F:
     folder = cache_folder()
     if folder is None:
-        return numba.njit(error_model="numpy")(function)
+        return numba.njit(error_model="numpy", inline=inline)(function)
     before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
     numba.config.CACHE_DIR = str(folder)  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        return numba.njit(cache=True, error_model="numpy")(function)
+        return numba.njit(cache=True, error_model="numpy", inline=inline)(function)
     finally:
         numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]

@@ -98,16 +98,19 @@ def _fill(server: Any, row: int) -> None:
     if source.prompt_tokens + source.output_tokens > state.max_model_len:
         request.stop_at_tokens = max(state.max_model_len - source.prompt_tokens, 1)
         request.stop_reason = MAX_MODEL_LEN
-    request.priority = source.priority
     request.service_class = source.service_class
     if source.service_class < 0:
         request.service_class = draw_class(server.classes, state.seed, index)
     service = server.classes[request.service_class]
     jitter = draw_slo_jitter(state.seed, index)
     request.weight = service.weight
+    request.priority = source.priority
+    if math.isnan(source.priority):
+        request.priority = service.weight
     request.lone_prefill_s = lone_prefill_s(
         server.cost, source.prompt_tokens, state.max_num_batched_tokens
     )
+    request.token_time_s = state.token_time_s
     own_ttft_s = state.slo_factor * service.ttft_slo_s * jitter
     request.ttft_slo_s = own_ttft_s + 2.0 * request.lone_prefill_s
     request.tpot_slo_s = state.slo_factor * service.tpot_slo_s

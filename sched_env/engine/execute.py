@@ -45,7 +45,7 @@ def execute(server: Any, may_jump: bool, until_s: float) -> None:
         iterations = _run_clock_ahead(server, iterations, until_s)
     else:
         _run_clock(server)
-    _deliver(server, iterations)
+    deliver(server, iterations)
     state.iteration += iterations
 
 
@@ -132,7 +132,7 @@ def _plan_growth(server: Any) -> None:
 
 
 @compiled
-def _deliver(server: Any, iterations: int) -> None:
+def deliver(server: Any, iterations: int) -> None:
     """Append the output tokens of ``iterations`` batches and close the seats of the finished."""
     state = server.state
     state.num_computed_tokens += state.batch_tokens + (iterations - 1) * state.batch_decodes

@@ -63,7 +63,7 @@ TRACE = np.dtype(
     [
         ("arrival_time_s", "f8"),
         ("predicted_output_tokens", "f8"),  # NaN: drawn per seed from the length prediction
-        ("priority", "f8"),  # larger is served first
+        ("priority", "f8"),  # larger is served first; NaN: the weight of its class
         ("cumulative_tokens", "f8"),  # prompt + output of all rows before this one
         ("prompt_tokens", "i4"),
         ("output_tokens", "i4"),
@@ -80,6 +80,7 @@ REQUEST = np.dtype(
         ("ttft_slo_s", "f8"),
         ("tpot_slo_s", "f8"),
         ("lone_prefill_s", "f8"),  # prefill of the prompt on an otherwise idle server
+    ("token_time_s", "f8"),  # one output token's share of a typical decode step
         ("predicted_output_tokens", "f8"),
         ("key", "f8"),  # service order: smaller (key, second_key, tie) first
         ("second_key", "f8"),
@@ -169,6 +170,7 @@ _LIMITS = [
     ("privileged", "i1"),
     ("raise_invalid", "i1"),
     ("horizon_s", "f8"),
+    ("warmup_s", "f8"),
     ("discount_time_s", "f8"),
     ("reward_goodput", "f8"),
     ("reward_miss", "f8"),
@@ -192,7 +194,7 @@ _STATE = [
     ("num_events", "i8"),
     ("num_recurring_events", "i8"),
     # where arrivals come from
-    ("seed", "i8"),
+    ("seed", "i8"),  # of this episode
     ("next_row", "i8"),
     ("num_rows", "i8"),
     ("trace_row", "i8"),  # of row 0
@@ -241,8 +243,10 @@ _STATE = [
     ("next_full_s", "f8"),
     ("arrival_rate_rps", "f8"),
     ("last_arrival_s", "f8"),
-    ("news", "i1"),
-    ("deciding", "i1"),
+    ("num_evicted_now", "i8"),  # preempted by decisions of this iteration
+    ("num_fitting", "i8"),  # shown waiting requests that could be admitted
+    ("news", "i1"),  # an arrival, end or first token since the last proceed
+    ("deciding", "i1"),  # the iteration is open for decisions
     ("terminated", "i1"),
     ("truncated", "i1"),
     # the environment step
@@ -252,7 +256,7 @@ _STATE = [
     ("invalid_actions", "i8"),
     ("decisions", "i8"),
     ("episode", "i8"),
-    ("episode_seed", "i8"),
+    ("env_seed", "i8"),
     ("load", "f8"),
 ]
 
@@ -267,6 +271,7 @@ class Server(NamedTuple):
     cost: Any  # COST record
     classes: NDArray[Any]  # SERVICE_CLASS (num_classes,)
     trace: NDArray[Any]  # TRACE (num_trace_rows,), shared by all servers
+    segments: NDArray[Any]  # SEGMENT (num_segments,), shared by all servers
     requests: NDArray[Any]  # REQUEST (row_capacity,)
     running: NDArray[Any]  # REQUEST (seat_capacity,)
     admitted: NDArray[Any]  # REQUEST (seat_capacity,), chosen to run but not scheduled yet
@@ -285,6 +290,7 @@ class Arrays(NamedTuple):
     cost: NDArray[Any]  # COST (1,)
     classes: NDArray[Any]  # SERVICE_CLASS (num_classes,)
     trace: NDArray[Any]  # TRACE (num_trace_rows,)
+    segments: NDArray[Any]  # SEGMENT (num_segments,), pieces of the trace that episodes come from
     slots: NDArray[Any]  # REQUEST (N, front_size + 2 seat_capacity + row_capacity)
     heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
     events: NDArray[Any]  # EVENT (N, capacity)

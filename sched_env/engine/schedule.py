@@ -253,3 +253,17 @@ def schedule(server: Any, key: Any) -> None:
         if not state.static_order and state.num_running < state.max_num_seqs:
             reorder(server, key)
         schedule_waiting(server)
+
+
+@compiled
+def admission_is_closed(server: Any) -> bool:
+    """Tell whether more batches like this one would admit nobody, until something else happens.
+
+    The queue is empty, all seats are taken, or the head did not fit: free blocks only shrink
+    until a request ends. Keys that change with time may bring another head.
+    """
+    state = server.state
+    if state.num_preempted_now > 0:
+        return False
+    no_seat = state.num_running >= state.max_num_seqs
+    return state.num_waiting == 0 or no_seat or bool(state.static_order)

@@ -44,15 +44,15 @@ def enqueue(server: Any, key: Any, request: Any) -> None:
     state.waiting_decode_tokens += decode_tokens_left(request)
     request.key, request.second_key = key(request, state.clock_s)
     if state.num_waiting_slots > 0:
-        cache_logarithms(state, request)
+        cache_logarithms(request)
     _place(server, request)
 
 
 @compiled
-def cache_logarithms(state: Any, request: Any) -> None:
+def cache_logarithms(request: Any) -> None:
     """Refresh the logarithms that the observation shows; they hold while it waits."""
     decode = decode_tokens_left(request)
-    work_s = request.lone_prefill_s + decode * state.token_time_s
+    work_s = request.lone_prefill_s + decode * request.token_time_s
     request.log_prefill = math.log1p(num_tokens(request) - request.num_computed_tokens)
     request.log_decode = math.log1p(decode)
     request.log_density = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6))

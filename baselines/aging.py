@@ -1,0 +1,22 @@
+"""Aging: priority grows with waiting, so that nothing starves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sched_env.policy.keys import heuristic
+
+AGING_INTERVAL_S = 4.0
+"""Waiting that is worth one level of priority."""
+
+
+@heuristic(
+    "aging",
+    reference="Silberschatz, Galvin, Gagne, Operating System Concepts, priority scheduling",
+    parameters={"aging_interval_s": AGING_INTERVAL_S},
+)
+def aging(request: Any, now: float) -> tuple[float, float]:
+    """Order by ``priority + floor(wait / interval)``, larger first, then by arrival."""
+    wait_s = max(now - request.arrival_time_s, 0.0)
+    return -(request.priority + math.floor(wait_s / AGING_INTERVAL_S)), request.arrival_time_s

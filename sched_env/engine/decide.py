@@ -1,0 +1,332 @@
+"""The decision process: what may be chosen before an iteration, and what a choice does.
+
+All decisions come at a frozen clock, before the scheduler forms its batch by the unchanged rules
+on the order that was chosen. A ledger of blocks, seats and tokens tells what still fits, counted
+with all prefill allowed. An action is one of
+
+- *proceed* at prefill level l: prefill tokens of this iteration are capped at that part of
+  ``max_num_batched_tokens``;
+- *admit* waiting slot k;
+- *preempt* running slot j (slot 0 is the last of the batch order).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sched_env.compiled import compiled
+from sched_env.cost.step_time import step_time_s
+from sched_env.engine.arrivals import expire, receive
+from sched_env.engine.ending import end_running
+from sched_env.engine.execute import execute
+from sched_env.engine.records import KV_CAPACITY
+from sched_env.engine.reward import settle_waiting
+from sched_env.engine.schedule import (
+    admit,
+    blocks_for,
+    fits,
+    is_decoding,
+    open_batch,
+    preempt,
+    schedule_running,
+    tokens_to_schedule,
+)
+from sched_env.engine.waiting import decode_tokens_left, dequeue, enqueue, num_tokens
+
+PREFILL_LEVELS = (0.0, 0.25, 0.5, 1.0)
+NUM_LEVELS = len(PREFILL_LEVELS)
+FULL_LEVEL = NUM_LEVELS - 1
+
+
+@compiled
+def prefill_cap(state: Any, level: int) -> int:
+    """Return the most prefill tokens of an iteration at a level."""
+    return math.ceil(PREFILL_LEVELS[level] * state.max_num_batched_tokens)
+
+
+@compiled
+def open_iteration(server: Any, key: Any) -> None:
+    """Bring the world to the next point of decision: arrivals, deadlines, order, ledger.
+
+    Where nothing is left to run, the clock moves on to the next arrival; past the last one the
+    run is terminated, past the horizon truncated.
+    """
+    state = server.state
+    while not (state.terminated or state.truncated):
+        if state.clock_s >= state.horizon_s:
+            state.truncated = 1
+            return
+        receive(server, key)
+        expire(server)
+        if state.num_running == 0 and state.num_waiting == 0:
+            _idle(state)
+            continue
+        put_decodes_first(server)
+        read_ledger(server)
+        if state.ledger_blocks < 0 and state.num_running == 1:
+            end_running(server, 0, KV_CAPACITY)
+            continue
+        state.num_evicted_now = 0
+        state.deciding = 1
+        return
+
+
+@compiled
+def _idle(state: Any) -> None:
+    if state.next_arrival_s == math.inf:
+        state.terminated = 1
+    else:
+        settle_waiting(state)
+        state.clock_s = min(state.next_arrival_s, state.horizon_s)
+
+
+@compiled
+def put_decodes_first(server: Any) -> None:
+    """Order the running requests: decoding ones first, each group as it was."""
+    num_decoding = 0
+    for position in range(server.state.num_running):
+        if not is_decoding(server.running[position]):
+            continue
+        if num_decoding < position:
+            row = server.running[position].row
+            server.requests[row] = server.running[position]
+            for i in range(position, num_decoding, -1):
+                server.running[i] = server.running[i - 1]
+            server.running[num_decoding] = server.requests[row]
+        num_decoding += 1
+
+
+@compiled
+def read_ledger(server: Any) -> None:
+    """Count what the running requests and those admitted so far will take, prefill in full."""
+    state = server.state
+    state.ledger_blocks = state.free_blocks
+    state.ledger_tokens = state.max_num_batched_tokens
+    state.ledger_prefill_tokens = 0
+    state.num_decoding = 0
+    state.decode_context_tokens = 0
+    state.decodes_at_risk = 0
+    state.running_decode_tokens = 0.0
+    state.true_decode_tokens = 0.0
+    for i in range(state.num_running):
+        request = server.running[i]
+        _enter(state, request)
+        state.running_decode_tokens += decode_tokens_left(request)
+        state.true_decode_tokens += request.stop_at_tokens - request.num_output_tokens
+        if is_decoding(request):
+            state.num_decoding += 1
+            state.decode_context_tokens += num_tokens(request)
+            state.decodes_at_risk += tpot_slack_s(state, request) < 0.0
+    for i in range(state.num_admitted):
+        _enter(state, server.admitted[i])
+    _estimate_steps(server)
+
+
+@compiled
+def _enter(state: Any, request: Any) -> None:
+    """Charge the ledger with the tokens of one request."""
+    left = num_tokens(request) - request.num_computed_tokens
+    tokens = min(left, state.ledger_tokens)
+    held = blocks_for(request.num_computed_tokens + tokens, state.block_size)
+    state.ledger_blocks -= max(held - request.num_blocks, 0)
+    state.ledger_tokens -= tokens
+    if not is_decoding(request):
+        state.ledger_prefill_tokens += tokens
+
+
+@compiled
+def _estimate_steps(server: Any) -> None:
+    """Estimate the next step's time with decodes only and with all prefill."""
+    state = server.state
+    decodes, context = state.num_decoding, state.decode_context_tokens
+    state.next_decode_s = step_time_s(server.cost, decodes, context, 0, 0.0, decodes)
+    prefill = state.ledger_prefill_tokens
+    attention = 0.5 * prefill * prefill
+    state.next_full_s = step_time_s(server.cost, decodes, context, prefill, attention, decodes + 1)
+
+
+@compiled
+def tpot_slack_s(state: Any, request: Any) -> float:
+    """Return how far a decoding request is ahead (+) or behind (-) its TPOT SLO, in seconds."""
+    allowed_s = request.tpot_slo_s * request.num_output_tokens
+    return allowed_s - (state.clock_s - request.first_token_s)
+
+
+@compiled
+def has_seat(state: Any) -> bool:
+    """Tell whether ``max_num_seqs`` allows one more."""
+    return state.num_running + state.num_admitted < state.max_num_seqs
+
+
+@compiled
+def has_blocks(state: Any, request: Any) -> bool:
+    """Tell whether the ledger holds the blocks to admit a waiting request."""
+    left = num_tokens(request) - request.num_computed_tokens
+    return fits(state, request, min(left, max(state.ledger_tokens, 1)), state.ledger_blocks)
+
+
+@compiled
+def may_move(state: Any, request: Any) -> bool:
+    """Tell whether a request has not changed place in this iteration yet."""
+    return request.moved_at_iteration != state.iteration
+
+
+@compiled
+def legal_actions(server: Any, mask: NDArray[Any]) -> int:
+    """Write the mask of legal actions, int8 (L + K + J,), and return how many there are."""
+    state = server.state
+    mask[:] = 0
+    if state.terminated or state.truncated:
+        mask[FULL_LEVEL] = 1
+        return 1
+    first_running = NUM_LEVELS + state.num_waiting_slots
+    shown_running = min(state.num_running, state.num_running_slots)
+    if state.ledger_blocks < 0:
+        mask[first_running : first_running + shown_running] = 1
+        state.num_fitting = 0
+        return shown_running
+    lacking = _legal_admissions(server, mask)
+    count = state.num_fitting + _legal_levels(state, mask)
+    if lacking and state.news:
+        for j in range(shown_running):
+            request = server.running[state.num_running - 1 - j]
+            if request.preemptible and may_move(state, request):
+                mask[first_running + j] = 1
+                count += 1
+    return count
+
+
+@compiled
+def _legal_admissions(server: Any, mask: NDArray[Any]) -> bool:
+    """Mark the waiting slots that fit; tell whether one lacks blocks or a seat."""
+    state = server.state
+    state.num_fitting = 0
+    lacking = False
+    for k in range(min(state.num_front, state.num_waiting_slots)):
+        request = server.front[k]
+        if not may_move(state, request):
+            continue
+        if not (has_seat(state) and has_blocks(state, request)):
+            lacking = True
+        elif state.ledger_tokens > 0:
+            mask[NUM_LEVELS + k] = 1
+            state.num_fitting += 1
+    return lacking
+
+
+@compiled
+def _legal_levels(state: Any, mask: NDArray[Any]) -> int:
+    """Mark the prefill levels; of those that give the same batch only the highest."""
+    if state.num_running + state.num_admitted == 0:
+        mask[FULL_LEVEL] = state.num_fitting == 0
+        return 1 if state.num_fitting == 0 else 0
+    mask[FULL_LEVEL] = 1
+    count = 1
+    demand = state.ledger_prefill_tokens
+    for level in range(FULL_LEVEL):
+        tokens = min(prefill_cap(state, level), demand)
+        above = min(prefill_cap(state, level + 1), demand)
+        if tokens < above and (tokens > 0 or state.num_decoding > 0):
+            mask[level] = 1
+            count += 1
+    return count
+
+
+@compiled
+def first_legal(mask: NDArray[Any]) -> int:
+    """Return the lowest legal action."""
+    action = 0
+    while mask[action] == 0:
+        action += 1
+    return action
+
+
+@compiled
+def apply(server: Any, key: Any, action: int) -> None:
+    """Do a legal action."""
+    state = server.state
+    if action < NUM_LEVELS:
+        _proceed(server, key, action)
+    elif action < NUM_LEVELS + state.num_waiting_slots:
+        _choose(server, action - NUM_LEVELS)
+    else:
+        slot = action - NUM_LEVELS - state.num_waiting_slots
+        preempt(server, key, state.num_running - 1 - slot)
+        state.num_evicted_now += 1
+        read_ledger(server)
+
+
+@compiled
+def _choose(server: Any, slot: int) -> None:
+    """Admit a waiting slot: it will run behind those chosen before it."""
+    state = server.state
+    server.admitted[state.num_admitted] = server.front[slot]
+    request = server.admitted[state.num_admitted]
+    state.num_admitted += 1
+    request.moved_at_iteration = state.iteration
+    dequeue(server, slot)
+    _enter(state, request)
+    _estimate_steps(server)
+
+
+@compiled
+def _proceed(server: Any, key: Any, level: int) -> None:
+    """Form the batch and run it; as many times as nobody would be asked, if it may jump."""
+    state = server.state
+    cap = prefill_cap(state, level)
+    may_jump = state.num_fitting == 0 and state.num_admitted == 0 and state.num_evicted_now == 0
+    state.news = 0
+    state.deciding = 0
+    open_batch(state)
+    schedule_running(server, key, cap)
+    for i in range(state.num_admitted):
+        request = server.admitted[i]
+        tokens = tokens_to_schedule(state, request, cap)
+        if tokens > 0:
+            admit(server, request, tokens)
+        else:
+            enqueue(server, key, request)
+    state.num_admitted = 0
+    execute(server, may_jump, state.horizon_s)
+
+
+@compiled
+def settle_decisions(server: Any, key: Any, mask: NDArray[Any]) -> None:
+    """Go on until there are two legal actions or more, or the run has ended; fill the mask.
+
+    A sole legal action is applied unasked.
+    """
+    state = server.state
+    while True:
+        if not state.deciding:
+            open_iteration(server, key)
+        count = legal_actions(server, mask)
+        if count > 1 or state.terminated or state.truncated:
+            return
+        apply(server, key, first_legal(mask))
+
+
+@compiled
+def step(server: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
+    """Take one decision and go on to the next one.
+
+    ``mask`` holds the legal actions before and after. An illegal action is counted and replaced
+    by full proceed, or by the lowest legal action where that is illegal too.
+    """
+    state = server.state
+    state.reward = 0.0
+    state.step_start_s = state.clock_s
+    state.waiting_since_s = state.clock_s
+    state.decisions += 1
+    state.invalid_actions = 0
+    if action < 0 or action >= mask.size or mask[action] == 0:
+        state.invalid_actions = 1
+        action = FULL_LEVEL if mask[FULL_LEVEL] else first_legal(mask)
+    if state.terminated or state.truncated:
+        return
+    apply(server, key, action)
+    settle_decisions(server, key, mask)
+    settle_waiting(state)

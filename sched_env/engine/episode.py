@@ -1,0 +1,168 @@
+"""Start an episode: which piece of the trace, at which load, drawn from the seed alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.compiled import compiled
+from sched_env.engine.arrivals import arrival_time_s
+from sched_env.engine.decide import (
+    FULL_LEVEL,
+    NUM_LEVELS,
+    apply,
+    first_legal,
+    legal_actions,
+    open_iteration,
+    settle_decisions,
+)
+from sched_env.workload.counter_rng import mix, uniform
+
+_EPISODE_STREAM = 11
+
+
+@compiled
+def reset(server: Any) -> None:
+    """Empty the server: nothing has arrived, the clock is 0, all blocks are free."""
+    state = server.state
+    state.clock_s = 0.0
+    state.free_blocks = state.num_blocks
+    state.num_running = 0
+    state.num_front = 0
+    state.num_admitted = 0
+    state.num_backlog = 0
+    state.num_expiries = 0
+    state.num_waiting = 0
+    state.num_events = 0
+    state.num_recurring_events = 0
+    state.next_row = 0
+    state.iteration = 0
+    state.num_preempted_now = 0
+    state.num_evicted_now = 0
+    state.num_fitting = 0
+    state.step_time_s = 0.0
+    state.news = 0
+    state.deciding = 0
+    state.terminated = 0
+    state.truncated = 0
+    state.arrival_rate_rps = 0.0
+    state.last_arrival_s = 0.0
+    state.reward = 0.0
+    state.step_start_s = 0.0
+    state.waiting_since_s = 0.0
+    state.waiting_weight = 0.0
+    state.waiting_prefill_tokens = 0.0
+    state.waiting_decode_tokens = 0.0
+    state.decisions = 0
+    state.invalid_actions = 0
+    _reset_counts(state)
+    server.itl_counts[:] = 0
+
+
+@compiled
+def _reset_counts(state: Any) -> None:
+    state.num_finished = 0
+    state.num_rejected = 0
+    state.num_timed_out = 0
+    state.num_preemptions = 0
+    state.num_computed_tokens = 0
+    state.num_recomputed_tokens = 0
+    state.num_output_tokens = 0
+    state.busy_s = 0.0
+    state.kv_block_seconds = 0.0
+    state.weight_injected = 0.0
+    state.weight_met = 0.0
+    state.weight_missed = 0.0
+    state.num_met = 0
+    state.num_missed = 0
+
+
+@compiled
+def start_episode(server: Any, key: Any, mask: NDArray[Any], offset_s: float) -> None:
+    """Begin episode ``state.episode`` of ``state.env_seed`` and go on to its first decision.
+
+    Args:
+        server: The server.
+        key: Order of the waiting requests.
+        mask: Filled with the legal actions, int8 (L + K + J,).
+        offset_s: Where in its piece of the trace the episode starts, in recorded seconds; NaN
+            draws it.
+    """
+    state = server.state
+    state.seed = mix(state.env_seed, state.episode)
+    reset(server)
+    choice = int(uniform(state.seed, 0, _EPISODE_STREAM) * server.segments.size)
+    segment = server.segments[min(choice, server.segments.size - 1)]
+    low, high = state.load_low, state.load_high
+    state.load = low + (high - low) * uniform(state.seed, 1, _EPISODE_STREAM)
+    state.interval_scale = segment.interval_scale
+    if state.load > 0.0:
+        state.interval_scale = segment.interval_scale / state.load
+    window_s = state.horizon_s / state.interval_scale
+    latest_s = max(segment.end_s - window_s, segment.start_s)
+    start_s = segment.start_s + offset_s
+    if math.isnan(offset_s):
+        share = uniform(state.seed, 2, _EPISODE_STREAM)
+        start_s = segment.start_s + (latest_s - segment.start_s) * share
+    state.trace_start_s = start_s
+    state.trace_row = _first_row(server.trace, segment, start_s)
+    state.num_rows = min(segment.end_row - state.trace_row, state.row_capacity)
+    state.next_arrival_s = arrival_time_s(state, server.trace, 0)
+    _warm_up(server, key, mask)
+    settle_decisions(server, key, mask)
+    state.reward = 0.0
+
+
+@compiled
+def _first_row(trace: NDArray[Any], segment: Any, start_s: float) -> int:
+    """Return the first row of a segment at or after a recorded time."""
+    low, high = segment.first_row, segment.end_row
+    while low < high:
+        middle = (low + high) >> 1
+        if trace[middle].arrival_time_s < start_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _warm_up(server: Any, key: Any, mask: NDArray[Any]) -> None:
+    """Serve from the head of the queue for ``warmup_s``, so that the server starts warm."""
+    state = server.state
+    while state.clock_s < state.warmup_s and not (state.terminated or state.truncated):
+        open_iteration(server, key)
+        while state.deciding:
+            legal_actions(server, mask)
+            apply(server, key, head_action(state, mask))
+    _reset_counts(state)
+
+
+@compiled
+def head_action(state: Any, mask: NDArray[Any]) -> int:
+    """Return what a scheduler without choice does: the head until it does not fit, tail victims."""
+    if mask[NUM_LEVELS]:
+        return NUM_LEVELS
+    if mask[FULL_LEVEL]:
+        return FULL_LEVEL
+    return first_legal(mask)
+
+
+@compiled
+def may_record(server: Any) -> bool:
+    """Tell whether the events of one more iteration are sure to fit."""
+    state = server.state
+    if server.events.size == 0:
+        return True
+    recurring = server.events.size - 3 * state.row_capacity - 2 * state.seat_capacity
+    return state.num_recurring_events < recurring
+
+
+@compiled
+def is_idle(state: Any) -> bool:
+    """Tell whether nothing waits or runs and nothing more will arrive."""
+    live = state.num_running + state.num_waiting
+    return live == 0 and state.next_arrival_s == np.inf

@@ -1,0 +1,193 @@
+"""The entries from Python into the compiled core.
+
+Each takes the memory of a world and the two addresses of a key function, and works on one server
+after another. ``step_batch`` takes the arrays one by one: unpacking a named tuple at the border of
+compiled code would cost a scalar step more than the step itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sched_env.compiled import compiled, compiled_inline
+from sched_env.engine import arrivals, decide, episode, execute, schedule
+from sched_env.engine.keycall import key_at
+from sched_env.engine.records import Arrays, Server
+from sched_env.engine.view import view
+
+@compiled_inline
+def server_at(arrays: Arrays, index: int) -> Server:
+    """Return the views of one server."""
+    state = arrays.state[index]
+    slots = arrays.slots[index]
+    heaps = arrays.heaps[index]
+    scratch = arrays.scratch[index]
+    seats, rows = state.seat_capacity, state.row_capacity
+    front_end = state.front_size
+    admitted_end = front_end + seats
+    running_end = admitted_end + seats
+    return Server(
+        state,
+        arrays.cost[0],
+        arrays.classes,
+        arrays.trace,
+        arrays.segments,
+        slots[running_end : running_end + rows],
+        slots[admitted_end:running_end],
+        slots[front_end:admitted_end],
+        slots[:front_end],
+        heaps[:rows],
+        heaps[rows:],
+        arrays.events[index],
+        scratch[: state.block_size],
+        scratch[state.block_size :],
+    )
+
+
+@compiled
+def reset_batch(
+    arrays: Arrays,
+    key_addresses: tuple[int, int],
+    chosen: NDArray[Any],
+    offset_s: float,
+    observations: NDArray[Any],
+    masks: NDArray[Any],
+) -> None:
+    """Start the next episode of each chosen server and write its first observation and mask."""
+    key = key_at(key_addresses[0], key_addresses[1])
+    for index in range(arrays.state.size):
+        if chosen[index]:
+            server = server_at(arrays, index)
+            episode.start_episode(server, key, masks[index], offset_s)
+            view(server, masks[index], observations[index])
+
+
+@compiled
+def step_batch(
+    state: NDArray[Any],
+    cost: NDArray[Any],
+    classes: NDArray[Any],
+    trace: NDArray[Any],
+    segments: NDArray[Any],
+    slots: NDArray[Any],
+    heaps: NDArray[Any],
+    events: NDArray[Any],
+    scratch: NDArray[Any],
+    key_address: int,
+    key_jit_address: int,
+    actions: NDArray[Any],
+    observations: NDArray[Any],
+    masks: NDArray[Any],
+    results: NDArray[Any],
+) -> int:
+    """Take one decision in each server; return how many episodes ended.
+
+    ``masks`` holds the legal actions before and after. ``results`` is float64 (N, 6): reward,
+    terminated, truncated, elapsed seconds, discount, illegal actions.
+    """
+    arrays = Arrays(state, cost, classes, trace, segments, slots, heaps, events, scratch)
+    key = key_at(key_address, key_jit_address)
+    ended = 0
+    for index in range(state.size):
+        server = server_at(arrays, index)
+        decide.step(server, key, actions[index], masks[index])
+        view(server, masks[index], observations[index])
+        ended += _report(state[index], results[index])
+    return ended
+
+
+@compiled
+def _report(state: Any, result: NDArray[Any]) -> int:
+    elapsed_s = state.clock_s - state.step_start_s
+    result[0] = state.reward
+    result[1] = state.terminated
+    result[2] = state.truncated
+    result[3] = elapsed_s
+    result[4] = math.exp(-elapsed_s / state.discount_time_s)
+    result[5] = state.invalid_actions
+    return 1 if state.terminated or state.truncated else 0
+
+
+@compiled
+def view_batch(arrays: Arrays, observations: NDArray[Any], masks: NDArray[Any]) -> None:
+    """Write the observation and mask of each server as it stands."""
+    for index in range(arrays.state.size):
+        server = server_at(arrays, index)
+        decide.legal_actions(server, masks[index])
+        view(server, masks[index], observations[index])
+
+
+@compiled
+def begin_decisions(
+    arrays: Arrays,
+    key_addresses: tuple[int, int],
+    observations: NDArray[Any],
+    masks: NDArray[Any],
+) -> None:
+    """Bring each server, whose arrivals are set, to its first decision."""
+    key = key_at(key_addresses[0], key_addresses[1])
+    for index in range(arrays.state.size):
+        server = server_at(arrays, index)
+        decide.settle_decisions(server, key, masks[index])
+        view(server, masks[index], observations[index])
+
+
+@compiled
+def run(arrays: Arrays, key_addresses: tuple[int, int], max_iterations: int) -> bool:
+    """Serve under a key function and the scheduler's own rules; tell whether all has ended.
+
+    Returns early, with the answer no, after ``max_iterations`` batches or when the event log
+    wants more room.
+    """
+    key = key_at(key_addresses[0], key_addresses[1])
+    server = server_at(arrays, 0)
+    state = server.state
+    for _ in range(max_iterations):
+        if state.clock_s >= state.horizon_s:
+            state.truncated = 1
+            return True
+        if not episode.may_record(server):
+            return False
+        arrivals.receive(server, key)
+        arrivals.expire(server)
+        if state.num_running == 0 and state.num_waiting == 0:
+            if episode.is_idle(state):
+                state.terminated = 1
+                return True
+            state.clock_s = min(state.next_arrival_s, state.horizon_s)
+            continue
+        schedule.schedule(server, key)
+        execute.execute(server, schedule.admission_is_closed(server), state.horizon_s)
+    return False
+
+
+@compiled
+def reset_one(arrays: Arrays) -> None:
+    """Empty server 0."""
+    server = server_at(arrays, 0)
+    episode.reset(server)
+    server.state.next_arrival_s = arrivals.arrival_time_s(server.state, server.trace, 0)
+
+
+@compiled
+def submit_one(arrays: Arrays, key_addresses: tuple[int, int], row: int) -> None:
+    """Take in the request of a filled row of server 0."""
+    arrivals.submit(server_at(arrays, 0), key_at(key_addresses[0], key_addresses[1]), row)
+
+
+@compiled
+def schedule_one(arrays: Arrays, key_addresses: tuple[int, int]) -> None:
+    """Form one batch in server 0."""
+    schedule.schedule(server_at(arrays, 0), key_at(key_addresses[0], key_addresses[1]))
+
+
+@compiled
+def deliver_one(arrays: Arrays, step_time_s: float) -> None:
+    """Apply the outputs of the batch of server 0, ``step_time_s`` later."""
+    server = server_at(arrays, 0)
+    server.state.clock_s += step_time_s
+    server.state.iteration += 1
+    execute.deliver(server, 1)

@@ -1,0 +1,193 @@
+"""What each number of an observation means, in the order in which the core writes them.
+
+An observation is a float32 vector: ``K + J`` slots of features (waiting ones first), then global
+features, then, if asked for, privileged ones that only a value head may read. ``squash(x)`` is
+``x / (1 + |x|)``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.engine.decide import NUM_LEVELS, PREFILL_LEVELS
+
+
+class Feature(NamedTuple):
+    """One number of an observation."""
+
+    name: str
+    unit: str
+    scale: str
+    low: float = -1.0
+    high: float = 1.0
+
+
+SLOT_FEATURES = (
+    Feature("present", "flag", "1 where the slot holds a request", 0.0),
+    Feature("is_running", "flag", "1 in running slots", 0.0),
+    Feature("is_legal", "flag", "1 where its action is legal now", 0.0),
+    Feature("prefill_left", "log tokens", "log(1 + x) / 10", 0.0, 3.0),
+    Feature("decode_left", "log tokens", "log(1 + predicted x) / 8", 0.0, 3.0),
+    Feature("weight", "1", "x / (x + 2)", 0.0),
+    Feature("density", "log 1/s", "log(weight / work) / 5", -10.0, 10.0),
+    Feature("density_gap", "log 1/s", "density - best density shown", -20.0, 0.0),
+    Feature("rank", "1", "position / slots", 0.0),
+    Feature("ttft_slack_0.3", "s", "squash(slack / 0.3)"),
+    Feature("ttft_slack_1.5", "s", "squash(slack / 1.5)"),
+    Feature("ttft_slack_6", "s", "squash(slack / 6)"),
+    Feature("blocks_of_free", "blocks", "squash(blocks / (free + 1))", 0.0),
+    Feature("blocks_of_pool", "blocks", "blocks / num_blocks", 0.0, 2.0),
+    Feature("wait", "s", "squash(x / 2)", 0.0),
+    Feature("is_late", "flag", "1 where the TTFT deadline passed without a token", 0.0),
+    Feature("preemptible", "flag", "1 where it may be preempted by choice", 0.0),
+    Feature("computed", "tokens", "squash(x / 1024)", 0.0),
+    Feature("outputs", "tokens", "squash(x / 64)", 0.0),
+    Feature("tpot_slack", "s", "squash(slack / 0.5), 0 before the first token"),
+    Feature("preemptions", "1", "squash(x)", 0.0),
+    Feature("tpot_slo", "s", "x / (x + 0.1)", 0.0),
+)
+
+GLOBAL_FEATURES = (
+    Feature("free_kv", "blocks", "x / num_blocks", 0.0),
+    Feature("ledger_kv", "blocks", "x / num_blocks", -2.0),
+    Feature("running", "requests", "x / max_num_seqs", 0.0),
+    Feature("admitted", "requests", "squash(x / 4)", 0.0),
+    Feature("ledger_tokens", "tokens", "x / max_num_batched_tokens", 0.0),
+    Feature("decoding", "requests", "x / max_num_seqs", 0.0),
+    Feature("prefill_tokens", "tokens", "x / max_num_batched_tokens", 0.0),
+    Feature("waiting", "requests", "squash(x / 16)", 0.0),
+    Feature("beyond_slots", "requests", "squash(x / 16)", 0.0),
+    Feature("waiting_weight", "1", "squash(x / 16)", 0.0),
+    Feature("waiting_prefill", "tokens", "squash(x / 8192)", 0.0),
+    Feature("waiting_decode", "tokens", "squash(x / 8192)", 0.0),
+    Feature("urgent_weight", "1", "squash(x / 4), shown slack under 0.5 s", 0.0),
+    Feature("late_weight", "1", "squash(x / 4), shown slack under 0", 0.0),
+    Feature("fitting", "requests", "squash(x / 4)", 0.0),
+    Feature("decodes_at_risk", "requests", "x / max_num_seqs", 0.0),
+    Feature("decode_context", "tokens", "x / pool tokens", 0.0, 2.0),
+    Feature("decode_step", "s", "squash(x / 0.05)", 0.0),
+    Feature("full_step", "s", "squash(x / 0.05)", 0.0),
+    Feature("arrival_rate", "requests/s", "squash(x / 5)", 0.0),
+    Feature("shortage", "flag", "1 where a request must be preempted", 0.0),
+    Feature("news", "flag", "1 after an arrival, end or first token", 0.0),
+    Feature("longest_wait", "s", "squash(x / 5), of those shown", 0.0),
+    Feature("running_decode", "tokens", "squash(predicted x / 8192)", 0.0),
+)
+
+PRIVILEGED_FEATURES = (
+    Feature("next_arrival_1", "s", "squash(time to it)", 0.0),
+    Feature("next_arrival_4", "s", "squash(time to it / 2)", 0.0),
+    Feature("next_arrival_16", "s", "squash(time to it / 4)", 0.0),
+    Feature("next_arrival_64", "s", "squash(time to it / 16)", 0.0),
+    Feature("next_tokens_16", "tokens", "squash(of 16 arrivals / 16384)", 0.0),
+    Feature("next_tokens_64", "tokens", "squash(of 64 arrivals / 65536)", 0.0),
+    Feature("true_running_decode", "tokens", "squash(x / 8192)", 0.0),
+    Feature("true_shown_decode", "tokens", "squash(x / 8192)", 0.0),
+)
+
+NUM_SLOT_FEATURES = len(SLOT_FEATURES)
+NUM_GLOBAL_FEATURES = len(GLOBAL_FEATURES)
+NUM_PRIVILEGED_FEATURES = len(PRIVILEGED_FEATURES)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of observations and actions for a number of slots.
+
+    Attributes:
+        num_waiting_slots: K, waiting requests shown.
+        num_running_slots: J, running requests shown.
+        privileged: Whether privileged features are appended.
+    """
+
+    num_waiting_slots: int
+    num_running_slots: int
+    privileged: bool = False
+
+    @property
+    def num_slots(self) -> int:
+        """Return K + J."""
+        return self.num_waiting_slots + self.num_running_slots
+
+    @property
+    def num_levels(self) -> int:
+        """Return L, the number of prefill levels."""
+        return NUM_LEVELS
+
+    @property
+    def prefill_levels(self) -> tuple[float, ...]:
+        """Return the part of the token budget that prefill may take, by level."""
+        return PREFILL_LEVELS
+
+    @property
+    def num_actions(self) -> int:
+        """Return L + K + J."""
+        return NUM_LEVELS + self.num_slots
+
+    @property
+    def slot_features(self) -> tuple[Feature, ...]:
+        """Return the features of a slot, in order."""
+        return SLOT_FEATURES
+
+    @property
+    def global_features(self) -> tuple[Feature, ...]:
+        """Return the global features, in order."""
+        return GLOBAL_FEATURES
+
+    @property
+    def privileged_features(self) -> tuple[Feature, ...]:
+        """Return the privileged features, none unless they are part of the observation."""
+        return PRIVILEGED_FEATURES if self.privileged else ()
+
+    @property
+    def public_size(self) -> int:
+        """Return the length of an observation without privileged features."""
+        return self.num_slots * NUM_SLOT_FEATURES + NUM_GLOBAL_FEATURES
+
+    @property
+    def size(self) -> int:
+        """Return the length of an observation."""
+        return self.public_size + len(self.privileged_features)
+
+    def split(
+        self, observation: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Split observations float32 (..., size) into views.
+
+        Returns:
+            Slots (..., K + J, F), globals (..., G) and privileged features (..., P).
+        """
+        edge = self.num_slots * NUM_SLOT_FEATURES
+        lead = observation.shape[:-1]
+        slots = observation[..., :edge].reshape(*lead, self.num_slots, NUM_SLOT_FEATURES)
+        public = self.public_size
+        return slots, observation[..., edge:public], observation[..., public:]
+
+    def bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the lowest and highest value of each number, float32 (size,)."""
+        slots = list(SLOT_FEATURES) * self.num_slots
+        features = [*slots, *GLOBAL_FEATURES, *self.privileged_features]
+        low = np.array([feature.low for feature in features], np.float32)
+        high = np.array([feature.high for feature in features], np.float32)
+        return low, high
+
+    def describe(self) -> dict[str, object]:
+        """Return the layout as plain data: what a policy has to agree on."""
+        return {
+            "num_waiting_slots": self.num_waiting_slots,
+            "num_running_slots": self.num_running_slots,
+            "prefill_levels": list(PREFILL_LEVELS),
+            "slot_features": [[f.name, f.unit, f.scale] for f in SLOT_FEATURES],
+            "global_features": [[f.name, f.unit, f.scale] for f in GLOBAL_FEATURES],
+        }
+
+    def schema_hash(self) -> str:
+        """Return the SHA-256 of :meth:`describe`; privileged features do not count."""
+        text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

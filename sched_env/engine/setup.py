@@ -1,0 +1,213 @@
+"""From configurations and request tables to the memory of the core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.config.env import EnvConfig
+from sched_env.config.scheduler import SchedulerConfig
+from sched_env.config.service import ServiceConfig
+from sched_env.cost.presets import cost_record
+from sched_env.cost.step_time import step_time_s
+from sched_env.engine.records import NO_LIMIT, SEGMENT, TRACE, VICTIM_LARGEST_KEY
+from sched_env.engine.world import Key, World, records_of
+from sched_env.errors import TraceError
+from sched_env.workload.service_classes import service_class_array
+from sched_env.workload.table import RequestTable
+
+_TYPICAL_CONTEXT_TOKENS = 1024
+
+
+def scheduler_settings(config: SchedulerConfig) -> dict[str, float]:
+    """Return the SERVER fields of a scheduler's budgets and rules."""
+    return {
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "max_num_seqs": config.max_num_seqs,
+        "num_blocks": config.num_blocks,
+        "block_size": config.block_size,
+        "max_model_len": config.max_model_len or NO_LIMIT,
+        "reserve_full_isl": bool(config.reserve_full_isl),
+        "readmit_after_preemption": bool(config.readmit_after_preemption),
+        "victim": VICTIM_LARGEST_KEY,
+        "request_timeout_s": math.inf,
+        "horizon_s": math.inf,
+        "discount_time_s": 1.0,
+        "slo_factor": 1.0,
+    }
+
+
+def _service_settings(config: ServiceConfig) -> dict[str, float]:
+    prediction = config.length_prediction
+    sigma = {"none": math.nan, "oracle": 0.0, "noisy": prediction.sigma}[prediction.kind]
+    return {
+        "shed_hopeless": config.shed_hopeless,
+        "request_timeout_s": config.request_timeout_s or math.inf,
+        "slo_factor": config.slo_factor,
+        "length_sigma": sigma,
+    }
+
+
+def server_settings(env: EnvConfig, tables: Sequence[RequestTable]) -> dict[str, float]:
+    """Return the SERVER fields that runs and episodes of an environment share."""
+    outputs = np.concatenate([table.output_tokens for table in tables])
+    return {
+        **scheduler_settings(env.scheduler),
+        **_service_settings(env.service),
+        "num_waiting_slots": env.observation.num_waiting_slots,
+        "num_running_slots": env.observation.num_running_slots,
+        "privileged": env.observation.privileged,
+        "discount_time_s": env.episode.discount_time_s,
+        "jump_ahead": env.episode.jump_ahead,
+        "mean_output_tokens": float(np.mean(outputs)) if len(outputs) else 1.0,
+        "token_time_s": _token_time_s(env),
+    }
+
+
+def _token_time_s(env: EnvConfig) -> float:
+    """Return one output token's share of a decode step with half of the seats taken."""
+    cost = cost_record(env.cost).view(np.recarray)[0]
+    sequences = max(env.scheduler.max_num_seqs // 2, 1)
+    context = sequences * _TYPICAL_CONTEXT_TOKENS
+    return step_time_s(cost, sequences, context, 0, 0.0, sequences) / sequences
+
+
+def episode_settings(env: EnvConfig) -> dict[str, float]:
+    """Return the SERVER fields that only episodes of an environment have."""
+    low, high = env.episode.load or (0.0, 0.0)
+    return {
+        "track_misses": True,
+        "horizon_s": env.episode.horizon_s + env.episode.warmup_s,
+        "warmup_s": env.episode.warmup_s,
+        "reward_goodput": env.reward.goodput,
+        "reward_miss": env.reward.miss,
+        "reward_waiting": env.reward.waiting,
+        "reward_recompute": env.reward.recompute,
+        "load_low": low,
+        "load_high": high,
+    }
+
+
+def trace_records(tables: Sequence[RequestTable]) -> NDArray[Any]:
+    """Return the rows of all tables behind one another, TRACE (sum of lengths,)."""
+    trace = records_of(sum(len(table) for table in tables), TRACE)
+    start = 0
+    for table in tables:
+        rows = trace[start : start + len(table)]
+        for name in ("arrival_time_s", "prompt_tokens", "output_tokens"):
+            rows[name] = getattr(table, name)
+        rows["priority"] = table.priority if np.any(table.priority) else math.nan
+        rows["service_class"] = table.service_class
+        rows["predicted_output_tokens"] = table.predicted_output_tokens
+        start += len(table)
+    tokens = trace["prompt_tokens"].astype(np.float64) + trace["output_tokens"]
+    trace["cumulative_tokens"] = np.cumsum(tokens) - tokens
+    return trace
+
+
+def segment_records(
+    tables: Sequence[RequestTable], capacities_rps: Sequence[float | None]
+) -> NDArray[Any]:
+    """Return where each table lies in ``trace_records`` and how its intervals scale at load 1.
+
+    A capacity of ``None`` keeps the recorded rate at every load.
+    """
+    segments = records_of(len(tables), SEGMENT)
+    start = 0
+    for segment, table, capacity_rps in zip(segments, tables, capacities_rps, strict=True):
+        segment["first_row"] = start
+        segment["end_row"] = start + len(table)
+        segment["start_s"] = table.arrival_time_s[0]
+        segment["end_s"] = table.arrival_time_s[-1]
+        segment["interval_scale"] = 1.0
+        if capacity_rps is not None and table.span_s > 0:
+            segment["interval_scale"] = table.mean_rate_rps / capacity_rps
+        start += len(table)
+    return segments
+
+
+def check_classes(tables: Sequence[RequestTable], service: ServiceConfig) -> None:
+    """Refuse a trace that names a service class which is not configured.
+
+    Raises:
+        TraceError: The class number is too large.
+    """
+    for table in tables:
+        highest = int(table.service_class.max(initial=-1))
+        if highest >= len(service.classes):
+            raise TraceError(
+                f"{table.source.name}: service_class {highest} is not one of the "
+                f"{len(service.classes)} configured classes (0 to {len(service.classes) - 1}); "
+                "add a class under service.classes or change the trace"
+            )
+
+
+def episode_world(
+    env: EnvConfig,
+    tables: Sequence[RequestTable],
+    capacities_rps: Sequence[float | None],
+    key: Key,
+    num_servers: int,
+) -> World:
+    """Return N servers that play episodes of an environment."""
+    check_classes(tables, env.service)
+    settings = {**server_settings(env, tables), **episode_settings(env)}
+    segments = segment_records(tables, capacities_rps)
+    return World(
+        num_servers,
+        settings,
+        key,
+        cost=cost_record(env.cost),
+        classes=service_class_array(env.service.classes),
+        trace=trace_records(tables),
+        segments=segments,
+        row_capacity=_most_rows(env, tables, segments),
+    )
+
+
+def _most_rows(env: EnvConfig, tables: Sequence[RequestTable], segments: NDArray[Any]) -> int:
+    """Return the largest number of requests that one episode can meet."""
+    horizon_s = env.episode.horizon_s + env.episode.warmup_s
+    load = env.episode.load[1] if env.episode.load else 1.0
+    most = 1
+    for table, segment in zip(tables, segments, strict=True):
+        window_s = horizon_s * load / float(segment["interval_scale"])
+        times = table.arrival_time_s
+        ends = np.searchsorted(times, times + window_s, side="right")
+        most = max(most, int(np.max(ends - np.arange(len(times)))) + 1)
+    if env.episode.max_requests:
+        most = min(most, env.episode.max_requests)
+    return most
+
+
+def run_world(
+    env: EnvConfig,
+    table: RequestTable,
+    key: Key,
+    *,
+    seed: int,
+    until_s: float,
+    num_events: int = 0,
+    count_itl: bool = True,
+) -> World:
+    """Return one server that is about to receive all requests of a table."""
+    check_classes([table], env.service)
+    trace = trace_records([table])
+    settings = server_settings(env, [table])
+    settings |= {"horizon_s": until_s, "interval_scale": 1.0, "num_rows": len(table), "seed": seed}
+    return World(
+        1,
+        settings,
+        key,
+        cost=cost_record(env.cost),
+        classes=service_class_array(env.service.classes),
+        trace=trace,
+        segments=segment_records([table], [None]),
+        row_capacity=max(len(table), 1),
+        num_events=num_events,
+        count_itl=count_itl,
+    )

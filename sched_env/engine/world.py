@@ -1,0 +1,233 @@
+"""The memory of N servers, and the compiled core's entries as methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.engine import kernels
+from sched_env.engine.execute import ITL_BINS
+from sched_env.engine.layout import Layout
+from sched_env.engine.records import (
+    ENTRY,
+    EVENT,
+    ONE_TIME_EVENTS,
+    REQUEST,
+    SEGMENT,
+    SERVER,
+    TRACE,
+    Arrays,
+)
+
+_FRONT_SIZE = 32
+
+
+class Key(Protocol):
+    """An order of requests that the core can call."""
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Return the key function's addresses (see ``keycall``)."""
+        ...
+
+    @property
+    def static(self) -> bool:
+        """Tell whether waiting requests keep their order as time passes."""
+        ...
+
+
+def records_of(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return zeroed records; as a recarray, so that plain Python can read fields as well."""
+    return np.zeros(count, dtype).view(np.recarray)
+
+
+class World:
+    """N servers that share a trace and a step-time model.
+
+    Args:
+        num_servers: N.
+        settings: SERVER fields that are the same for all servers (budgets, rules, episodes).
+        key: Order of the waiting requests.
+        cost: COST (1,).
+        classes: SERVICE_CLASS (num_classes,).
+        trace: TRACE (num_trace_rows,).
+        segments: SEGMENT (num_segments,), the pieces that episodes are taken from.
+        row_capacity: Most requests of one run or episode.
+        num_events: Room for events that may recur (admissions and preemptions); 0: no log.
+        count_itl: Whether to count inter-token latencies.
+    """
+
+    def __init__(
+        self,
+        num_servers: int,
+        settings: Mapping[str, float],
+        key: Key,
+        *,
+        cost: NDArray[Any],
+        classes: NDArray[Any],
+        trace: NDArray[Any],
+        segments: NDArray[Any],
+        row_capacity: int,
+        num_events: int = 0,
+        count_itl: bool = False,
+    ) -> None:
+        state = records_of(num_servers, SERVER)
+        for name, value in settings.items():
+            state[name] = value
+        first = state[0]
+        state["front_size"] = max(_FRONT_SIZE, int(first["num_waiting_slots"]))
+        state["seat_capacity"] = first["max_num_seqs"]
+        state["row_capacity"] = row_capacity
+        state["static_order"] = key.static
+        self.key = key
+        self._layout = Layout(
+            int(first["num_waiting_slots"]),
+            int(first["num_running_slots"]),
+            bool(first["privileged"]),
+        )
+        capacity = 0
+        if num_events > 0:
+            capacity = num_events + ONE_TIME_EVENTS * row_capacity + 2 * int(first["max_num_seqs"])
+        bins = ITL_BINS if count_itl else 0
+        self.arrays = Arrays(
+            state=state,
+            cost=cost.view(np.recarray),
+            classes=classes.view(np.recarray),
+            trace=trace.view(np.recarray),
+            segments=segments.view(np.recarray),
+            slots=records_of((num_servers, self._num_slots(first, row_capacity)), REQUEST),
+            heaps=records_of((num_servers, self._num_entries(first, row_capacity)), ENTRY),
+            events=records_of((num_servers, capacity), EVENT),
+            scratch=np.zeros((num_servers, int(first["block_size"]) + bins), np.int64),
+        )
+
+    @staticmethod
+    def _num_slots(state: Any, row_capacity: int) -> int:
+        return int(state["front_size"]) + 2 * int(state["seat_capacity"]) + row_capacity
+
+    @staticmethod
+    def _num_entries(state: Any, row_capacity: int) -> int:
+        return 4 * row_capacity + int(state["seat_capacity"])
+
+    @property
+    def num_servers(self) -> int:
+        """Return N."""
+        return len(self.arrays.state)
+
+    @property
+    def layout(self) -> Layout:
+        """Return what observations and actions mean."""
+        return self._layout
+
+    @property
+    def state(self) -> NDArray[Any]:
+        """Return the SERVER records (N,)."""
+        return self.arrays.state
+
+    @property
+    def requests(self) -> NDArray[Any]:
+        """Return the tables of requests, REQUEST (N, row_capacity)."""
+        return self.arrays.slots[:, -int(self.state[0]["row_capacity"]) :]
+
+    @property
+    def itl_counts(self) -> NDArray[np.int64]:
+        """Return the counts of inter-token latencies, int64 (N, bins)."""
+        return self.arrays.scratch[:, int(self.state[0]["block_size"]) :]
+
+    def live(self, index: int, part: str) -> NDArray[Any]:
+        """Return the requests held by value in ``front``, ``admitted`` or ``running``."""
+        state = self.state[index]
+        front, seats = int(state["front_size"]), int(state["seat_capacity"])
+        start = {"front": 0, "admitted": front, "running": front + seats}[part]
+        return self.arrays.slots[index, start : start + int(state[f"num_{part}"])]
+
+    def buffers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.float64]]:
+        """Return fresh observations (N, size), masks (N, actions) and step results (N, 6)."""
+        count = self.num_servers
+        return (
+            np.zeros((count, self._layout.size), np.float32),
+            np.zeros((count, self._layout.num_actions), np.int8),
+            np.zeros((count, 6), np.float64),
+        )
+
+    def reset(
+        self,
+        observations: NDArray[np.float32],
+        masks: NDArray[np.int8],
+        *,
+        chosen: NDArray[np.bool_] | None = None,
+        offset_s: float | None = None,
+    ) -> None:
+        """Start an episode in the chosen servers (all by default); see ``start_episode``."""
+        if chosen is None:
+            chosen = np.ones(self.num_servers, np.bool_)
+        offset = np.nan if offset_s is None else float(offset_s)
+        kernels.reset_batch(
+            self.arrays, self.key.addresses, chosen, offset, observations, masks
+        )
+
+    def step(
+        self,
+        actions: NDArray[np.int64],
+        observations: NDArray[np.float32],
+        masks: NDArray[np.int8],
+        results: NDArray[np.float64],
+    ) -> int:
+        """Take one decision in each server, into the given buffers; return how many ended."""
+        return kernels.step_batch(*self.arrays, *self.key.addresses, actions, observations, masks, results)
+
+    def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
+        """Write observations and masks as things stand."""
+        kernels.view_batch(self.arrays, observations, masks)
+
+    def grow_rows(self, row_capacity: int) -> None:
+        """Make room for more requests; nothing else changes."""
+        old = self.arrays
+        state = old.state[0]
+        before = int(state["row_capacity"])
+        slots = records_of((self.num_servers, self._num_slots(state, row_capacity)), REQUEST)
+        slots[:, : old.slots.shape[1]] = old.slots
+        heaps = records_of((self.num_servers, self._num_entries(state, row_capacity)), ENTRY)
+        heaps[:, :before] = old.heaps[:, :before]
+        expiries = old.heaps[:, before:]
+        heaps[:, row_capacity : row_capacity + expiries.shape[1]] = expiries
+        old.state["row_capacity"] = row_capacity
+        self.arrays = old._replace(slots=slots, heaps=heaps)
+
+    def grow_events(self) -> None:
+        """Double the room of the event log."""
+        events = records_of((self.num_servers, 2 * self.arrays.events.shape[1]), EVENT)
+        events[:, : self.arrays.events.shape[1]] = self.arrays.events
+        self.arrays = self.arrays._replace(events=events)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle needs; the arrays are copied."""
+        arrays = {name: np.array(value) for name, value in self.arrays._asdict().items()}
+        return {**self.__dict__, "arrays": arrays}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Restore a copy or a pickle."""
+        self.__dict__.update(saved)
+        arrays = saved["arrays"]
+        records = {
+            name: value if name == "scratch" else value.view(np.recarray)
+            for name, value in arrays.items()
+        }
+        self.arrays = Arrays(**records)
+
+
+def no_trace() -> NDArray[Any]:
+    """Return an empty trace."""
+    return records_of(0, TRACE)
+
+
+def whole_trace(trace: NDArray[Any]) -> NDArray[Any]:
+    """Return the one segment that spans a trace at its recorded rate, SEGMENT (1,)."""
+    segment = records_of(1, SEGMENT)
+    segment["end_row"] = len(trace)
+    segment["end_s"] = trace["arrival_time_s"][-1] if len(trace) else 0.0
+    segment["interval_scale"] = 1.0
+    return segment

@@ -1,0 +1,98 @@
+"""What a simulation says about each request and about the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.engine.execute import ITL_BINS, ITL_FIRST_S, ITL_RATIO
+from sched_env.engine.records import EVENT_PREEMPT
+from sched_env.engine.world import World
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """The outcome of one trace under one policy.
+
+    Attributes:
+        requests: REQUEST (num_requests,), in trace order; times in seconds, NaN where the event
+            never came. Requests that had not arrived when the run was cut off count as waiting.
+        span_s: From the first arrival to the last event.
+        num_iterations: Batches run.
+        num_decisions: Decisions asked of a learned policy; 0 under a heuristic.
+        num_invalid_actions: Illegal ones among them.
+        busy_s: Time in which a batch ran.
+        kv_usage_mean: Share of the KV blocks in use, averaged over busy time.
+        num_computed_tokens: Tokens computed, recomputed ones included.
+        itl_counts: int64 (bins,), inter-token latencies by bin.
+        events: EVENT (num_events,) in order of time, or ``None`` if not recorded.
+    """
+
+    requests: NDArray[Any]
+    span_s: float
+    num_iterations: int
+    num_decisions: int
+    num_invalid_actions: int
+    busy_s: float
+    kv_usage_mean: float
+    num_computed_tokens: int
+    itl_counts: NDArray[np.int64] = field(repr=False)
+    events: NDArray[Any] | None = field(default=None, repr=False)
+
+    @property
+    def itl_edges_s(self) -> NDArray[np.float64]:
+        """Return the edges of the bins of ``itl_counts``, float64 (bins + 1,), 1 % apart."""
+        edges = ITL_FIRST_S * ITL_RATIO ** np.arange(ITL_BINS + 1)
+        edges[0] = 0.0
+        return edges
+
+    @property
+    def preemptions(self) -> NDArray[Any] | None:
+        """Return one EVENT for each preemption: tokens lost, blocks given back, how often."""
+        if self.events is None:
+            return None
+        return self.events[self.events["kind"] == EVENT_PREEMPT]
+
+
+def read_result(
+    world: World, index: int, num_requests: int, num_decisions: int, num_invalid_actions: int
+) -> SimulationResult:
+    """Collect the result of server ``index``, wherever its live requests are held."""
+    state = world.state[index]
+    requests = world.requests[index, :num_requests].copy()
+    for part in ("front", "admitted", "running"):
+        for request in world.live(index, part):
+            requests[request["row"]] = request
+    _fill_unseen(world, requests, int(state["next_row"]))
+    events = None
+    if world.arrays.events.shape[1] > 0:
+        events = world.arrays.events[index, : int(state["num_events"])].copy()
+    busy_s = float(state["busy_s"])
+    pool_seconds = busy_s * float(state["num_blocks"])
+    first_s = float(requests["arrival_time_s"][0]) if num_requests else 0.0
+    return SimulationResult(
+        requests=requests,
+        span_s=max(float(state["clock_s"]) - first_s, 0.0),
+        num_iterations=int(state["iteration"]),
+        num_decisions=num_decisions,
+        num_invalid_actions=num_invalid_actions,
+        busy_s=busy_s,
+        kv_usage_mean=float(state["kv_block_seconds"]) / pool_seconds if pool_seconds else 0.0,
+        num_computed_tokens=int(state["num_computed_tokens"]),
+        itl_counts=world.itl_counts[index].copy(),
+        events=events,
+    )
+
+
+def _fill_unseen(world: World, requests: NDArray[Any], next_row: int) -> None:
+    """Give requests that never arrived their trace columns; everything else is unknown."""
+    unseen = requests[next_row:]
+    trace = world.arrays.trace[next_row : len(requests)]
+    for name in ("arrival_time_s", "prompt_tokens", "output_tokens"):
+        unseen[name] = trace[name]
+    for name in ("first_scheduled_s", "first_token_s", "last_token_s", "finish_s"):
+        unseen[name] = np.nan
+    unseen["row"] = np.arange(next_row, len(requests))

@@ -1,0 +1,152 @@
+"""Run a whole trace under one policy."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+import sched_env.baselines  # noqa: F401  (registers the heuristics)
+from sched_env.config.env import EnvConfig
+from sched_env.engine import kernels
+from sched_env.engine.setup import run_world
+from sched_env.engine.world import World
+from sched_env.errors import ConfigError, TraceError
+from sched_env.policy.keys import Heuristic
+from sched_env.policy.registry import resolve_policy
+from sched_env.policy.runtime import ExportedPolicy
+from sched_env.simulator.result import SimulationResult, read_result
+from sched_env.workload.table import RequestTable
+
+DRAIN_FACTOR = 10.0
+"""A run is cut off at this many times the window of arrivals; what is unfinished then is missed."""
+
+_SHORTEST_WINDOW_S = 60.0
+_BATCHES_PER_CALL = 100_000
+_FIRST_EVENTS = 65_536
+
+
+def simulate(
+    table: RequestTable,
+    policy: str | Path | Heuristic | ExportedPolicy,
+    env: EnvConfig | None = None,
+    *,
+    seed: int = 0,
+    load: float | None = None,
+    record_events: bool = False,
+    allow_privileged: bool = False,
+) -> SimulationResult:
+    """Serve all requests of ``table`` under ``policy`` until the last one has ended.
+
+    Args:
+        table: What arrives.
+        policy: A name, a path of an exported policy, or a policy.
+        env: The server, its clients and the step-time model; the standard one by default.
+        seed: Draws service classes, SLO jitter and length predictions, the same for any policy.
+        load: Arrival rate over what fcfs can drain; ``None`` keeps the table's own arrivals.
+        record_events: Whether to keep the event log.
+        allow_privileged: Accept a heuristic that reads true output lengths.
+
+    Raises:
+        ConfigError: The load is not a positive number, or the observation is privileged.
+        PolicyError: The policy does not fit the environment.
+        TraceError: The table is empty.
+    """
+    env = env or EnvConfig()
+    if env.observation.privileged:
+        raise ConfigError(
+            "observation.privileged shows the future: it is for a value head in training; "
+            "set it to false to simulate or evaluate"
+        )
+    if len(table) == 0:
+        raise TraceError(f"{table.source.name}: no requests to simulate; give a longer window")
+    decider = resolve_policy(policy, allow_privileged=allow_privileged)
+    if load is not None:
+        table = at_load(table, load, fcfs_capacity_rps(table, env))
+    if isinstance(decider, Heuristic):
+        return _run_heuristic(table, decider, env, seed, record_events)
+    return _run_network(table, decider, env, seed, record_events)
+
+
+def _cut_off_s(table: RequestTable) -> float:
+    return DRAIN_FACTOR * max(float(table.arrival_time_s[-1]), _SHORTEST_WINDOW_S)
+
+
+def _run_heuristic(
+    table: RequestTable, key: Heuristic, env: EnvConfig, seed: int, record_events: bool
+) -> SimulationResult:
+    until_s = _cut_off_s(table)
+    num_events = _FIRST_EVENTS if record_events else 0
+    world = run_world(env, table, key, seed=seed, until_s=until_s, num_events=num_events)
+    _drain(world)
+    return read_result(world, 0, len(table), 0, 0)
+
+
+def _drain(world: World) -> None:
+    kernels.reset_one(world.arrays)
+    while not kernels.run(world.arrays, world.key.addresses, _BATCHES_PER_CALL):
+        if world.arrays.events.shape[1] > 0:
+            world.grow_events()
+
+
+def _run_network(
+    table: RequestTable, network: ExportedPolicy, env: EnvConfig, seed: int, record_events: bool
+) -> SimulationResult:
+    until_s = _cut_off_s(table)
+    screen = cast("Heuristic", resolve_policy(env.observation.screen))
+    num_events = _FIRST_EVENTS if record_events else 0
+    world = run_world(env, table, screen, seed=seed, until_s=until_s, num_events=num_events)
+    network.check_layout(world.layout)
+    observations, masks, results = world.buffers()
+    kernels.reset_one(world.arrays)
+    kernels.begin_decisions(world.arrays, world.key.addresses, observations, masks)
+    state = world.state[0]
+    num_decisions, num_invalid = 0, 0
+    while not (state["terminated"] or state["truncated"]):
+        if num_events and int(state["num_recurring_events"]) * 2 > num_events:
+            world.grow_events()
+            num_events *= 2
+        actions = network.act(observations, masks)
+        world.step(actions, observations, masks, results)
+        num_decisions += 1
+        num_invalid += int(results[0, 5])
+    return read_result(world, 0, len(table), num_decisions, num_invalid)
+
+
+def at_load(table: RequestTable, load: float, capacity_rps: float) -> RequestTable:
+    """Return ``table`` with arrival intervals scaled to ``load`` times ``capacity_rps``.
+
+    Raises:
+        ConfigError: The load is not a positive number.
+        TraceError: All requests arrive at once, so there is no rate to scale.
+    """
+    if not (math.isfinite(load) and load > 0):
+        raise ConfigError(f"load {load} is not allowed: give a number > 0, such as 0.8 or 1.0")
+    if table.span_s <= 0:
+        raise TraceError(
+            f"{table.source.name}: all requests arrive at one time, so no load can be set; "
+            "leave the load out"
+        )
+    return table.with_rate_scale(load * capacity_rps / table.mean_rate_rps)
+
+
+def fcfs_capacity_rps(table: RequestTable, env: EnvConfig) -> float:
+    """Return the rate at which fcfs drains all requests of ``table`` when present at time 0.
+
+    This is load 1.0. Nothing is shed or timed out in this run.
+    """
+    patient = env.service.model_copy(update={"shed_hopeless": False, "request_timeout_s": None})
+    at_once = table.with_columns(arrival_time_s=np.zeros(len(table)))
+    world = run_world(
+        env.model_copy(update={"service": patient}),
+        at_once,
+        cast("Heuristic", resolve_policy("fcfs")),
+        seed=0,
+        until_s=math.inf,
+        count_itl=False,
+    )
+    _drain(world)
+    drained_s = float(world.state[0]["clock_s"])
+    return len(table) / drained_s if drained_s > 0 else math.inf
