@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from sched_env.errors import TraceError
 
+MAX_TOKENS = 2**31 - 1
+"""The largest token count that a table holds (int32)."""
+
 
 def frozen_column(name: str, values: npt.ArrayLike, dtype: Any) -> Any:
     """Return ``values`` as a read-only contiguous 1-D array; refuse what the dtype cannot hold."""

@@ -1,0 +1,8 @@
+"""Readers of trace files, one module per format."""
+
+from __future__ import annotations
+
+from sched_env.workload.readers.formats import FORMATS, TraceFormat
+from sched_env.workload.readers.read_trace import read_trace
+
+__all__ = ["FORMATS", "TraceFormat", "read_trace"]

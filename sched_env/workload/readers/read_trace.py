@@ -1,0 +1,122 @@
+"""Read a trace by path, or an embedded workload by name."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from sched_env.errors import TraceError, did_you_mean
+from sched_env.workload.arrivals import ArrivalProcess
+from sched_env.workload.readers.clean_rows import clean_rows
+from sched_env.workload.readers.formats import FORMATS, named_format, recognised_format
+from sched_env.workload.readers.raw_requests import RawRequests, ReadOptions
+from sched_env.workload.readers.servegen import read_servegen_folder
+from sched_env.workload.readers.trace_file import TraceFile
+from sched_env.workload.service_classes import DEFAULT_SERVICE_CLASS_NAMES
+from sched_env.workload.synthetic import WORKLOADS, synthesize
+from sched_env.workload.table import RequestTable
+
+DEFAULT_SPAN_S = 3600.0
+"""Length of an embedded workload that is asked for by name, in seconds."""
+
+
+def read_trace(
+    path_or_name: str | PathLike[str],
+    *,
+    format: str | None = None,
+    seed: int = 0,
+    zero_tokens: Literal["drop", "keep_failed", "refuse"] = "drop",
+    max_model_len: int | None = None,
+    too_long: Literal["reject", "clip"] = "reject",
+    spread_resolution: bool = False,
+    resolution_s: float | None = None,
+    arrival: ArrivalProcess | None = None,
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None,
+    block_tokens: int | None = None,
+    window_s: tuple[float, float] | None = None,
+    length_correlation: float = 0.0,
+    service_class_names: tuple[str, ...] = DEFAULT_SERVICE_CLASS_NAMES,
+) -> RequestTable:
+    """Read a trace file, or draw an embedded workload, as a request table from time 0.
+
+    Args:
+        path_or_name: a file, a folder of ServeGen clients, or the name of an embedded workload
+            such as ``azure_conv`` (one hour of it).
+        format: name of the format; ``None`` recognises it by column names.
+        seed: seed of everything drawn.
+        zero_tokens: what to do with rows of 0 prompt or output tokens (failures).
+        max_model_len: longest prompt + output in tokens; ``None`` = no limit.
+        too_long: reject longer rows with a count, or clip them.
+        spread_resolution: spread arrivals of one clock tick evenly at random inside it.
+        resolution_s: that tick in seconds, if the format does not tell.
+        arrival: process to draw arrivals from, in place of the file's.
+        time_unit: unit of numeric stamps, in place of the format's own.
+        block_tokens: tokens per prefix block, in place of the format's own.
+        window_s: (start, end) in seconds; only these arrivals, re-based to 0.
+        length_correlation: ServeGen only: correlation of prompt and output length.
+        service_class_names: names that a ``service_class`` column may use.
+
+    Raises:
+        TraceError: the file cannot be read; the message names file, line and column.
+        UnknownNameError: no such format.
+        ConfigError: an option is out of range.
+    """
+    options = ReadOptions(
+        seed=seed,
+        zero_tokens=zero_tokens,
+        max_model_len=max_model_len,
+        too_long=too_long,
+        spread_resolution=spread_resolution,
+        resolution_s=resolution_s,
+        arrival=arrival,
+        time_unit=time_unit,
+        block_tokens=block_tokens,
+        window_s=window_s,
+        length_correlation=length_correlation,
+        service_class_names=service_class_names,
+    )
+    name = str(path_or_name)
+    if name in WORKLOADS and format is None:
+        raw = _embedded(name, options)
+    else:
+        raw = _rows(Path(path_or_name), format, options)
+    table = clean_rows(raw, Path(name), options)
+    if raw.format in ("servegen", "synthetic") or window_s is None:
+        return table
+    part = table.window(*window_s)
+    if not len(part):
+        raise TraceError(
+            f"{table.source.name}: no request from {window_s[0]:g} to {window_s[1]:g} s of "
+            f"{table.span_s:g} s; choose another window_s"
+        )
+    return part
+
+
+def _embedded(name: str, options: ReadOptions) -> RawRequests:
+    start_s, end_s = options.window_s or (0.0, DEFAULT_SPAN_S)
+    table = synthesize(name, duration_s=end_s, seed=options.seed).window(start_s, end_s)
+    if not len(table):
+        raise TraceError(f"{name}: no request from {start_s:g} to {end_s:g} s; widen window_s")
+    return RawRequests(
+        format="synthetic",
+        arrival=table.arrival_time_s,
+        ticks_per_s=1.0,
+        resolution_s=0.0,
+        prompt_tokens=table.prompt_tokens.astype("int64"),
+        output_tokens=table.output_tokens.astype("int64"),
+        notes=table.source.notes,
+    )
+
+
+def _rows(path: Path, format_name: str | None, options: ReadOptions) -> RawRequests:
+    trace_format = None if format_name is None else named_format(format_name)
+    if path.is_dir() and trace_format in (None, FORMATS["servegen"]):
+        return read_servegen_folder(path, options)
+    if not path.exists() and len(path.parts) == 1 and not path.suffix:
+        raise TraceError(
+            f"no file and no embedded workload {path.name!r}.{did_you_mean(path.name, WORKLOADS)} "
+            f"Embedded: {', '.join(WORKLOADS)}; give one of them or the path of a trace"
+        )
+    file = TraceFile.load(path)
+    return (trace_format or recognised_format(file)).read(file, options)
