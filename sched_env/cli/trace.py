@@ -1,0 +1,180 @@
+"""Inspect, convert or make request traces."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from sched_env.cli.main import Command
+from sched_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sched_env.workload import RequestTable
+
+Source = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE|NAME")]
+
+
+@dataclass(frozen=True)
+class ReadArguments:
+    """How a trace is read."""
+
+    source: Source
+    """A trace file, a folder of ServeGen clients, or the name of an embedded workload."""
+
+    format: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Format of the file; by default recognised by its columns."""
+
+    window: Annotated[str | None, tyro.conf.arg(metavar="START,END")] = None
+    """Keep only arrivals in this part, in seconds from the first arrival."""
+
+    zero_tokens: Literal["drop", "keep_failed", "refuse"] = "drop"
+    """Rows without prompt or output tokens: drop them, keep them marked as failed, or refuse."""
+
+    max_model_len: int | None = None
+    """Longest prompt and output together, in tokens."""
+
+    too_long: Literal["reject", "clip"] = "reject"
+    """Longer rows: leave them out, or clip them."""
+
+    spread_resolution: bool = False
+    """Spread arrivals of one clock tick evenly at random inside it."""
+
+    seed: int = 0
+    """Seed of everything that is drawn."""
+
+
+@dataclass(frozen=True)
+class InspectArguments(ReadArguments):
+    """Show what is in a trace: span, rate, lengths, burstiness, prefix sharing, dropped rows."""
+
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
+class ConvertArguments(ReadArguments):
+    """Write a trace in the plain format, whose columns are described in docs/traces.md."""
+
+    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = "trace.csv"
+    """File to write; its ending chooses CSV, JSON lines (.jsonl) or Parquet."""
+
+
+@dataclass(frozen=True)
+class SynthArguments:
+    """Draw a trace from an embedded workload and write it in the plain format."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """An embedded workload, such as azure_conv."""
+
+    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = "trace.csv"
+    """File to write; its ending chooses CSV, JSON lines (.jsonl) or Parquet."""
+
+    num_requests: int | None = None
+    """Draw this many requests."""
+
+    duration_s: float | None = None
+    """Draw all requests that arrive within this time, in seconds; 3600 if neither is given."""
+
+    rate_rps: float | None = None
+    """Mean arrival rate in requests per second; by default the workload's own."""
+
+    burst_cv: float | None = None
+    """Gamma gaps with this coefficient of variation, instead of the workload's own arrivals."""
+
+    seed: int = 0
+    """Seed of lengths and arrivals."""
+
+
+def inspect(arguments: InspectArguments) -> None:
+    """Print the figures of a trace."""
+    table = _read(arguments)
+    from sched_env.workload import summarize
+
+    summary = summarize(table)
+    if arguments.json:
+        from sched_env.evaluation.files import finite
+
+        print(json.dumps(finite(summary.to_dict()), indent=2))
+        return
+    from sched_env.cli.trace_tables import trace_tables
+    from sched_env.evaluation.table import print_tables
+
+    print_tables(trace_tables(summary))
+    for note in summary.source.notes:
+        print(f"note: {note}")
+
+
+def convert(arguments: ConvertArguments) -> None:
+    """Read a trace and write it in the plain format."""
+    _write(_read(arguments), arguments.out)
+
+
+def synth(arguments: SynthArguments) -> None:
+    """Draw a trace and write it."""
+    from sched_env.workload import synthesize
+
+    duration_s = arguments.duration_s
+    if duration_s is None and arguments.num_requests is None:
+        duration_s = 3600.0
+    table = synthesize(
+        arguments.workload,
+        num_requests=arguments.num_requests,
+        duration_s=duration_s,
+        rate_rps=arguments.rate_rps,
+        burst_cv=arguments.burst_cv,
+        seed=arguments.seed,
+    )
+    _write(table, arguments.out)
+
+
+def _read(arguments: ReadArguments) -> RequestTable:
+    from sched_env.workload import read_trace
+
+    return read_trace(
+        arguments.source,
+        format=arguments.format,
+        seed=arguments.seed,
+        zero_tokens=arguments.zero_tokens,
+        max_model_len=arguments.max_model_len,
+        too_long=arguments.too_long,
+        spread_resolution=arguments.spread_resolution,
+        window_s=parse_window(arguments.window),
+    )
+
+
+def _write(table: RequestTable, out: str) -> None:
+    from sched_env.workload import write_trace
+
+    path = write_trace(table, Path(out))
+    print(f"{path}: {len(table)} requests over {table.span_s:.1f} s")
+    for reason, count in table.source.drops.items():
+        print(f"left out: {count} ({reason})")
+
+
+def parse_window(text: str | None) -> tuple[float, float] | None:
+    """Return ``START,END`` in seconds.
+
+    Raises:
+        ConfigError: the text is no pair of finite numbers with START below END.
+    """
+    if text is None:
+        return None
+    try:
+        start, end = (float(part) for part in text.split(","))
+    except ValueError:
+        start, end = math.nan, math.nan
+    if not 0 <= start < end < math.inf:
+        raise ConfigError(f"--window {text!r}: give START,END in seconds, as in 0,600")
+    return start, end
+
+
+PARTS = {
+    "inspect": ("show what is in a trace", Command(InspectArguments, inspect)),
+    "convert": ("write a trace in the plain format", Command(ConvertArguments, convert)),
+    "synth": ("draw a trace from an embedded workload", Command(SynthArguments, synth)),
+}
