@@ -76,7 +76,7 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
     if name in _registered:
         return _registered[name]
     path = Path(name)
-    if not path.exists():
+    if not _exists(path):
         match = _MODULE_AND_FUNCTION.fullmatch(name)
         if match:
             return _from_module(match[1], match[2])
@@ -84,6 +84,13 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
             raise PolicyError(f"no folder {name!r}: give the folder of a policy or of a run")
         raise UnknownNameError("policy", name, known_policies())
     return _from_folder(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return bool(str(path)) and path.exists()
+    except OSError:  # a name that no file can have, or a folder that may not be entered
+        return False
 
 
 def _from_folder(path: Path) -> ExportedPolicy:

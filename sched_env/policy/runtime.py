@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -63,14 +63,14 @@ class ExportedPolicy:
         """Return False: privileged columns are dropped when a policy is exported."""
         return False
 
-    @property
+    @cached_property
     def observation_size(self) -> int:
-        """Return the number of columns of an observation, without privileged ones."""
+        """The number of columns of an observation, without privileged ones."""
         return self.card.observation.observation_size
 
-    @property
+    @cached_property
     def num_actions(self) -> int:
-        """Return the number of actions."""
+        """The number of actions."""
         return self.card.observation.num_actions
 
     def act(self, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
@@ -124,17 +124,22 @@ class ExportedPolicy:
     def _decide(self, observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows, legal = np.ascontiguousarray(observations), np.ascontiguousarray(masks)
         num_rows = rows.shape[0]
-        _check("observations", rows, (num_rows, self.observation_size), ("float32",))
-        _check("masks", legal, (num_rows, self.num_actions), ("int8", "bool"))
+        if rows.shape != (num_rows, self.observation_size) or rows.dtype != np.float32:
+            _refuse("observations", rows, f"float32 {(num_rows, self.observation_size)}")
+        if legal.shape != (num_rows, self.num_actions) or legal.dtype.char not in "b?":
+            _refuse("masks", legal, f"int8 or bool {(num_rows, self.num_actions)}")
         logits = np.empty((num_rows, self.num_actions), np.float32)
         actions = np.empty(num_rows, np.int64)
-        decide = decide_pointer if self.card.architecture.kind == "pointer" else decide_mlp
-        decide(self.network, rows, legal.view(np.int8), logits, actions)
+        self._kernel(self.network, rows, legal.view(np.int8), logits, actions)
         if num_rows and actions.min() < 0:
             raise PolicyError(
                 f"masks: row {int(actions.argmin())} has no legal action; at least one is needed"
             )
         return logits, actions
+
+    @cached_property
+    def _kernel(self) -> Callable[..., None]:
+        return decide_pointer if self.card.architecture.kind == "pointer" else decide_mlp
 
     @cached_property
     def network(self) -> Network:
@@ -189,7 +194,5 @@ def load_policy(folder: str | Path) -> ExportedPolicy:
     return ExportedPolicy(stored.card, stored.weights, stored.weights_sha256, Path(folder))
 
 
-def _check(name: str, given: np.ndarray, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> None:
-    if given.shape != shape or given.dtype.name not in dtypes:
-        wanted = f"{' or '.join(dtypes)} {shape}"
-        raise PolicyError(f"{name} are {given.dtype} {given.shape}; give {wanted}")
+def _refuse(name: str, given: np.ndarray, wanted: str) -> NoReturn:
+    raise PolicyError(f"{name} are {given.dtype} {given.shape}; give {wanted}")
