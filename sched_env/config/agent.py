@@ -41,7 +41,7 @@ class PriorConfig(ConfigModel):
     lower_level: Number = -3.0
     """Added for a prefill level below the full one."""
 
-    preempt: Number = -4.0
+    preempt_bias: Number = -3.0
     """Added for a preemption; where one is forced, all choices carry it alike."""
 
 

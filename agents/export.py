@@ -1,0 +1,301 @@
+"""From trained networks to policy folders, and back to torch.
+
+The exported tensors are those of `sched_env.policy.pointer` and `sched_env.policy.mlp`; the critic
+and the privileged columns stay behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sched_env.agents.networks import FlatNet, ObservationShape, PointerNet
+from sched_env.agents.policies import PolicySpec
+from sched_env.agents.prior import SoftPrior
+from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
+from sched_env.config.agent import PriorConfig
+from sched_env.engine.layout import Layout
+from sched_env.errors import PolicyError
+from sched_env.policy.card import (
+    MlpArchitecture,
+    NoPrior,
+    ObservationSchema,
+    PointerArchitecture,
+    PolicyCard,
+    WeightedSjfPrior,
+)
+from sched_env.policy.format import write_policy
+from sched_env.policy.layers import MASKED_LOGIT
+from sched_env.policy.prior import PriorParameters
+from sched_env.policy.runtime import ExportedPolicy, load_policy
+
+SCORE_FEATURE = "density"
+"""Slot feature that the weighted_sjf prior reads."""
+
+ExportFormat = Literal["safetensors", "onnx"]
+
+
+def env_layout(env: EnvConfig) -> Layout:
+    """Return the layout of observations that ``env`` gives."""
+    seen = env.observation
+    return Layout(seen.num_waiting_slots, seen.num_running_slots, seen.privileged)
+
+
+def observation_shape(layout: Layout) -> ObservationShape:
+    """Return the sizes that networks are built from."""
+    return ObservationShape(
+        num_waiting_slots=layout.num_waiting_slots,
+        num_running_slots=layout.num_running_slots,
+        num_slot_features=len(layout.slot_features),
+        num_globals=len(layout.global_features),
+        num_privileged=len(layout.privileged_features),
+        num_levels=layout.num_levels,
+    )
+
+
+def prior_parameters(prior: PriorConfig, layout: Layout) -> PriorParameters | None:
+    """Return the numbers of the soft prior, or None where there is none."""
+    if prior.kind == "none":
+        return None
+    names = [feature.name for feature in layout.slot_features]
+    numbers = prior.model_dump(exclude={"kind"})
+    return PriorParameters(
+        score_feature=names.index(SCORE_FEATURE),
+        **{name: np.float32(value) for name, value in numbers.items()},
+    )
+
+
+def policy_spec(agent: AgentConfig, layout: Layout) -> PolicySpec:
+    """Return what a policy for ``layout`` is built from."""
+    return PolicySpec(
+        shape=observation_shape(layout),
+        network=agent.network,
+        hidden_size=agent.hidden_size,
+        hidden_sizes=agent.mlp_hidden_sizes,
+        critic_sizes=agent.critic_hidden_sizes,
+        prior=prior_parameters(agent.prior, layout),
+    )
+
+
+def exported_weights(actor: PointerNet | FlatNet) -> dict[str, np.ndarray]:
+    """Return the actor's tensors as the runtime names and lays them out, float32."""
+    if isinstance(actor, PointerNet):
+        named = {
+            name.replace("_", ".", 1): parameter for name, parameter in actor.named_parameters()
+        }
+        return {name: _to_numpy(parameter) for name, parameter in named.items()}
+    weights: dict[str, np.ndarray] = {}
+    for index, layer in enumerate(_linear_layers(actor)):
+        weights[f"layer.{index}.weight"] = _to_numpy(layer.weight.T)
+        weights[f"layer.{index}.bias"] = _to_numpy(layer.bias)
+    return weights
+
+
+def load_weights(actor: PointerNet | FlatNet, weights: Mapping[str, np.ndarray]) -> None:
+    """Put exported tensors into ``actor``."""
+    with torch.no_grad():
+        if isinstance(actor, PointerNet):
+            for name, parameter in actor.named_parameters():
+                parameter.copy_(_to_torch(weights[name.replace("_", ".", 1)]))
+            return
+        for index, layer in enumerate(_linear_layers(actor)):
+            layer.weight.copy_(_to_torch(weights[f"layer.{index}.weight"]).T)
+            layer.bias.copy_(_to_torch(weights[f"layer.{index}.bias"]))
+
+
+def _linear_layers(actor: FlatNet) -> list[nn.Linear]:
+    return [layer for layer in actor.layers if isinstance(layer, nn.Linear)]
+
+
+def _to_numpy(tensor: Tensor) -> np.ndarray:
+    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
+
+
+def _to_torch(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(array))
+
+
+def policy_card(
+    experiment: ExperimentConfig,
+    *,
+    num_decisions: int,
+    metrics: Sequence[Mapping[str, Any]] = (),
+) -> PolicyCard:
+    """Return what the exported policy of a run says about itself."""
+    agent, env = experiment.agent, experiment.env
+    architecture = (
+        PointerArchitecture(hidden_size=agent.hidden_size)
+        if agent.network == "pointer"
+        else MlpArchitecture(hidden_sizes=agent.mlp_hidden_sizes, activation="tanh")
+    )
+    numbers = agent.prior.model_dump(exclude={"kind"})
+    prior = (
+        NoPrior()
+        if agent.prior.kind == "none"
+        else WeightedSjfPrior(score_feature=SCORE_FEATURE, **numbers)
+    )
+    training = {
+        "run": f"{experiment.name}__seed{experiment.seed}",
+        "algorithm": agent.algorithm,
+        "seed": experiment.seed,
+        "num_decisions": num_decisions,
+        "traces": tuple(Path(trace).name for trace in env.trace),
+        "split": env.split,
+        "loads": env.episode.load,
+        "length_prediction": env.service.length_prediction.kind,
+        "shed_hopeless": env.service.shed_hopeless,
+        "privileged_critic": env.observation.privileged,
+    }
+    return PolicyCard(
+        name=f"{experiment.name}_seed{experiment.seed}",
+        observation=ObservationSchema.from_layout(env_layout(env)),
+        architecture=architecture,
+        prior=prior,
+        training=training,
+        metrics=tuple(dict(row) for row in metrics),
+    )
+
+
+class MaskedActor(nn.Module):
+    """Actor, prior and mask as one module: public observations and masks in, logits out."""
+
+    def __init__(self, actor: PointerNet | FlatNet, prior: SoftPrior | None) -> None:
+        """Keep the parts."""
+        super().__init__()
+        self.actor = actor
+        self.prior = prior
+
+    def forward(self, observations: Tensor, masks: Tensor) -> Tensor:
+        """Return logits, float32 (batch, num_actions), -1e8 where an action is illegal.
+
+        Args:
+            observations: float32 (batch, num_public).
+            masks: bool (batch, num_actions).
+        """
+        logits = self.actor(observations)
+        if self.prior is not None:
+            logits = logits + self.prior(observations, masks)
+        return torch.where(masks, logits, float(MASKED_LOGIT))
+
+
+def torch_actor(policy: ExportedPolicy) -> MaskedActor:
+    """Return an exported policy's network in torch."""
+    card = policy.card
+    schema = card.observation
+    shape = ObservationShape(
+        num_waiting_slots=schema.num_waiting_slots,
+        num_running_slots=schema.num_running_slots,
+        num_slot_features=len(schema.slot_features),
+        num_globals=len(schema.global_features),
+        num_levels=schema.num_levels,
+    )
+    if card.normalisation.kind != "none":
+        raise PolicyError(f"policy {card.name!r} normalises observations; torch cannot rebuild it")
+    if card.architecture.kind == "pointer":
+        actor: PointerNet | FlatNet = PointerNet(shape, card.architecture.hidden_size)
+    else:
+        actor = FlatNet(shape, card.architecture.hidden_sizes)
+    load_weights(actor, policy.weights)
+    parameters = policy.prior_parameters()
+    prior = SoftPrior(shape, parameters) if parameters.score_feature >= 0 else None
+    return MaskedActor(actor, prior).eval()
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How an exported policy compares with the torch network it came from.
+
+    Attributes:
+        num_states: States compared.
+        num_equal: States in which both choose the same action.
+        max_logit_difference: Largest difference of a legal action's logit.
+    """
+
+    num_states: int
+    num_equal: int
+    max_logit_difference: float
+
+
+def check_parity(
+    actor: MaskedActor, policy: ExportedPolicy, observations: np.ndarray, masks: np.ndarray
+) -> Parity:
+    """Compare logits and actions of ``actor`` and ``policy``.
+
+    Args:
+        actor: The trained network.
+        policy: What was exported of it.
+        observations: float32 (num_states, num_public).
+        masks: bool (num_states, num_actions).
+    """
+    with torch.no_grad():
+        trained = actor(torch.from_numpy(observations), torch.from_numpy(masks)).numpy()
+    exported = policy.logits(observations, masks)
+    equal = np.argmax(trained, axis=1) == policy.act(observations, masks)
+    difference = np.abs(trained - exported)[masks]
+    return Parity(len(equal), int(equal.sum()), float(difference.max(initial=0.0)))
+
+
+def export_run(
+    run_dir: str | Path, out: str | Path | None = None, format: ExportFormat = "safetensors"
+) -> Path:
+    """Export the policy of a training run.
+
+    Args:
+        run_dir: A run folder; of an unfinished run, the newest checkpoint is exported.
+        out: Where to write; by default ``policy/`` in the run folder.
+        format: "safetensors" writes a policy folder; "onnx" adds ``policy.onnx`` to it.
+
+    Returns:
+        The policy folder.
+
+    Raises:
+        ConfigError: ``run_dir`` is no run folder, or the run has no checkpoint yet.
+        PolicyError: ``out`` holds something else, or the formats disagree.
+        MissingExtraError: "onnx" without the extra of that name.
+    """
+    from sched_env.agents.onnx import check_onnx_installed, write_onnx
+    from sched_env.agents.run_folder import RunFolder
+
+    if format == "onnx":
+        check_onnx_installed()
+    elif format != "safetensors":
+        raise PolicyError(f"no export format {format!r}: use 'safetensors' or 'onnx'")
+    folder = RunFolder(Path(run_dir))
+    experiment = folder.read_config()
+    place = Path(out) if out is not None else folder.policy
+    if folder.policy.is_dir():
+        stored = load_policy(folder.policy)
+        weights, card = stored.weights, stored.card
+    else:
+        weights, card = _weights_of_checkpoint(folder.checkpoints, experiment)
+    if place.resolve() != folder.policy.resolve() or not folder.policy.is_dir():
+        write_policy(place, weights, card)
+    if format == "onnx":
+        write_onnx(load_policy(place), place / "policy.onnx")
+    return place
+
+
+def _weights_of_checkpoint(
+    checkpoints: Path, experiment: ExperimentConfig
+) -> tuple[dict[str, np.ndarray], PolicyCard]:
+    from sched_env.agents.checkpoint import latest_checkpoint, load_checkpoint
+    from sched_env.errors import ConfigError
+
+    place = latest_checkpoint(checkpoints)
+    if place is None:
+        raise ConfigError(
+            f"{checkpoints.parent} has no checkpoint yet; let sched-env train go on until its "
+            "first one"
+        )
+    checkpoint = load_checkpoint(place)
+    actor = policy_spec(experiment.agent, env_layout(experiment.env)).make_actor()
+    kept = checkpoint.part("best.") or checkpoint.part("average.")
+    actor.load_state_dict({name: torch.from_numpy(array) for name, array in kept.items()})
+    card = policy_card(experiment, num_decisions=checkpoint.values["num_timesteps"])
+    return exported_weights(actor), card

@@ -1,0 +1,193 @@
+"""The folder of one training run: what it holds, and when it may be continued.
+
+::
+
+    runs/<experiment>/<agent>__seed<k>__<utc>/
+        config.yaml          the resolved configuration
+        environment.json     versions and machine
+        events.out.tfevents* TensorBoard; baselines/<name>/ holds those of the heuristics
+        progress.csv         one row an update
+        checkpoints/         the newest states to continue from
+        policy/              the exported policy
+        summary.json         what came out; its presence says that the run is complete
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sched_env.config import ExperimentConfig
+from sched_env.errors import ConfigError
+
+_PACKAGES = (
+    "sched-env",
+    "torch",
+    "stable-baselines3",
+    "sb3-contrib",
+    "gymnasium",
+    "numpy",
+    "numba",
+    "safetensors",
+)
+_MAX_DIFFERENCES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths inside a run folder."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """Return the path of the resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def environment_file(self) -> Path:
+        """Return the path of the versions and the machine."""
+        return self.path / "environment.json"
+
+    @property
+    def progress_file(self) -> Path:
+        """Return the path of the table with one row an update."""
+        return self.path / "progress.csv"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def baselines(self) -> Path:
+        """Return the folder with one TensorBoard run for each heuristic."""
+        return self.path / "baselines"
+
+    @property
+    def policy(self) -> Path:
+        """Return the folder of the exported policy."""
+        return self.path / "policy"
+
+    @property
+    def summary_file(self) -> Path:
+        """Return the path of the summary, written last."""
+        return self.path / "summary.json"
+
+    def read_config(self) -> ExperimentConfig:
+        """Return the configuration the run was started with.
+
+        Raises:
+            ConfigError: The folder holds none, or a damaged one.
+        """
+        if not self.config_file.is_file():
+            raise ConfigError(
+                f"{self.path} is no run folder: it has no config.yaml. Give the folder that "
+                "sched-env train wrote"
+            )
+        try:
+            values = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{self.config_file} is damaged: {error}") from None
+        return ExperimentConfig.from_mapping(values or {}, source=str(self.config_file))
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """Return the summary of a complete run, or None."""
+        if not self.summary_file.is_file():
+            return None
+        return json.loads(self.summary_file.read_text(encoding="utf-8"))
+
+
+def default_run_path(experiment: ExperimentConfig, root: Path = Path("runs")) -> Path:
+    """Return a new folder's path for ``experiment``, named by agent, seed and UTC time."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    agent = f"{experiment.agent.algorithm}_{experiment.agent.network}"
+    return root / experiment.name / f"{agent}__seed{experiment.seed}__{stamp}"
+
+
+def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
+    """Create the folder, or accept the one that was started with the same configuration.
+
+    Raises:
+        ConfigError: The folder was started with another configuration, or is a file.
+    """
+    folder = RunFolder(Path(path))
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ConfigError(f"run folder {folder.path} is a file; give a folder")
+    if folder.config_file.exists():
+        _check_same(folder, experiment)
+        return folder
+    folder.checkpoints.mkdir(parents=True, exist_ok=True)
+    write_text(folder.environment_file, json.dumps(describe_environment(), indent=2) + "\n")
+    text = yaml.safe_dump(experiment.to_dict(), sort_keys=False, allow_unicode=True)
+    write_text(folder.config_file, text)
+    return folder
+
+
+def _check_same(folder: RunFolder, experiment: ExperimentConfig) -> None:
+    there = dict(_flatten(folder.read_config().to_dict()))
+    here = dict(_flatten(experiment.to_dict()))
+    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    if differing:
+        shown = "; ".join(
+            f"{key} is {there.get(key)!r} there and {here.get(key)!r} here"
+            for key in differing[:_MAX_DIFFERENCES_SHOWN]
+        )
+        more = len(differing) - _MAX_DIFFERENCES_SHOWN
+        raise ConfigError(
+            f"run folder {folder.path} belongs to another configuration: {shown}"
+            f"{f'; and {more} more' if more > 0 else ''}. Give another folder, or the same "
+            "configuration to continue"
+        )
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and plain values of nested mappings."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def flat_config(experiment: ExperimentConfig) -> dict[str, Any]:
+    """Return the configuration as dotted keys and plain values."""
+    return dict(_flatten(experiment.to_dict()))
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return the versions and the machine that results may depend on."""
+    versions: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "num_cpus": os.cpu_count(),
+        "versions": versions,
+    }
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` so that ``path`` is either the old file or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

@@ -1,0 +1,317 @@
+"""Train a scheduler: one call, one run folder, continued where it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import CallbackList
+
+from sched_env.agents.callbacks import (
+    AfterUpdate,
+    EpisodeMetrics,
+    RunDescription,
+    UpdateHook,
+    WeightAverage,
+    with_weights,
+)
+from sched_env.agents.checkpoint import (
+    Checkpoint,
+    latest_checkpoint,
+    load_checkpoint,
+    model_checkpoint,
+    restore_model,
+    save_checkpoint,
+)
+from sched_env.agents.export import (
+    MaskedActor,
+    Parity,
+    check_parity,
+    exported_weights,
+    policy_card,
+)
+from sched_env.agents.logs import make_logger, write_level_line
+from sched_env.agents.model import make_model, planned_decisions, rollout_size
+from sched_env.agents.run_folder import RunFolder, open_run_folder, write_text
+from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
+from sched_env.agents.tags import VALIDATION, tag_means
+from sched_env.config import ExperimentConfig
+from sched_env.errors import ConfigError
+from sched_env.policy.format import write_policy
+from sched_env.policy.runtime import ExportedPolicy, load_policy
+
+NUM_PARITY_STATES = 10_000
+"""Visited states on which the exported policy must choose as the trained network does."""
+
+
+@dataclass(frozen=True)
+class TrainProgress:
+    """Where a run stands, told after every update.
+
+    Attributes:
+        num_decisions: Decisions taken so far.
+        total_decisions: Decisions of the whole run.
+        decisions_per_s: Speed since the run was started or continued.
+        metrics: The newest curves, by TensorBoard tag.
+    """
+
+    num_decisions: int
+    total_decisions: int
+    decisions_per_s: float
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a training run left behind.
+
+    Attributes:
+        run_dir: The run folder.
+        policy_dir: The exported policy in it.
+        num_decisions: Decisions the policy was trained for.
+        summary: What summary.json holds.
+    """
+
+    run_dir: Path
+    policy_dir: Path
+    num_decisions: int
+    summary: Mapping[str, Any]
+
+
+class Judge(Protocol):
+    """Runs a policy on a fixed set of traffic."""
+
+    def rows(self, policy: Any) -> list[dict[str, Any]]:
+        """Return one row of metrics for each piece of traffic."""
+        ...
+
+
+@dataclass
+class Judges:
+    """The traffic that policies are compared on during training."""
+
+    validation: Judge | None = None
+    training: Judge | None = None
+    baselines: tuple[str, ...] = field(default_factory=tuple)
+
+
+def train(
+    experiment: ExperimentConfig,
+    run_dir: str | Path,
+    *,
+    resume: bool | Literal["auto"] = "auto",
+    progress: Callable[[TrainProgress], None] | None = None,
+) -> TrainResult:
+    """Train the agent of ``experiment`` in ``run_dir``, or go on with the run found there.
+
+    Equal configuration and seed give byte-identical policies, interrupted or not.
+
+    Args:
+        experiment: What to train, on what, for how long.
+        run_dir: The run folder; see `sched_env.agents.run_folder`.
+        resume: "auto" goes on where a run of the same configuration was interrupted, True demands
+            one, False refuses one.
+        progress: Called after every update.
+
+    Raises:
+        ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
+    """
+    folder = _open(experiment, Path(run_dir), resume)
+    done = folder.read_summary()
+    if done is not None:
+        return TrainResult(folder.path, folder.policy, done["num_decisions"], done)
+    num_envs, _ = rollout_size(experiment.agent, experiment.total_decisions)
+    env = make_sb3_vec_env(
+        experiment.env,
+        num_envs,
+        experiment.seed,
+        normalise_returns=experiment.agent.normalise_returns,
+    )
+    try:
+        return TrainingRun(experiment, folder, env, _make_judges(experiment), progress).run()
+    finally:
+        env.close()
+
+
+def _open(experiment: ExperimentConfig, path: Path, resume: bool | str) -> RunFolder:
+    is_started = RunFolder(path).config_file.exists()
+    if resume is True and not is_started:
+        raise ConfigError(f"no run to go on with in {path}; start it without resume")
+    if resume is False and is_started:
+        raise ConfigError(f"{path} holds a run already; give another folder, or resume it")
+    return open_run_folder(path, experiment)
+
+
+def _make_judges(experiment: ExperimentConfig) -> Judges:
+    if experiment.evaluate_every_decisions == 0 and experiment.agent.keep == "last":
+        return Judges()
+    from sched_env.agents.validation import SplitSimulation
+
+    return Judges(
+        SplitSimulation(experiment, "validation"),
+        SplitSimulation(experiment, "train"),
+        experiment.comparison.policies,
+    )
+
+
+class TrainingRun:
+    """One training run from its folder's newest checkpoint to its summary."""
+
+    def __init__(
+        self,
+        experiment: ExperimentConfig,
+        folder: RunFolder,
+        env: SchedVecEnv,
+        judges: Judges,
+        progress: Callable[[TrainProgress], None] | None = None,
+    ) -> None:
+        """Build the model and put it where the newest checkpoint left it."""
+        self.experiment, self.folder, self.env, self.judges = experiment, folder, env, judges
+        self.progress = progress
+        self.total = planned_decisions(experiment.agent, experiment.total_decisions)
+        self.model = make_model(experiment, env)
+        self.average = WeightAverage(self.model.policy, experiment.agent.weight_average)
+        self.best: dict[str, torch.Tensor] = {}
+        self.history: list[dict[str, float]] = []
+        place = latest_checkpoint(folder.checkpoints)
+        checkpoint = load_checkpoint(place) if place is not None else None
+        self.start = 0 if checkpoint is None else int(checkpoint.values["num_timesteps"])
+        self.model.set_logger(make_logger(folder, continue_from=self.start))
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        self.started_s = time.monotonic()
+
+    def run(self) -> TrainResult:
+        """Learn what is left to learn, export the kept weights, and write the summary."""
+        if self.start == 0:
+            self._write_level_lines()
+        after = AfterUpdate(self._hooks(), self.start)
+        if self.start < self.total:
+            callbacks = [EpisodeMetrics(self.model.policy.net_arch.shape), after]
+            if self.start == 0:
+                callbacks.insert(0, RunDescription(self.experiment))
+            self.model.learn(
+                self.total - self.start,
+                callback=CallbackList(callbacks),
+                reset_num_timesteps=self.start == 0,
+            )
+            after.flush()
+        if self.judges.validation is not None and not self._is_judged():
+            self._validate(self.model.num_timesteps)
+        self._checkpoint(self.model.num_timesteps)
+        self.model.logger.dump(self.model.num_timesteps)
+        self.model.logger.close()
+        return self._finish()
+
+    def _hooks(self) -> list[UpdateHook]:
+        experiment = self.experiment
+        hooks = [UpdateHook(lambda _: self.average.update(self.model.policy))]
+        if self.judges.validation is not None and experiment.evaluate_every_decisions > 0:
+            hooks.append(UpdateHook(self._validate, experiment.evaluate_every_decisions))
+        hooks.append(UpdateHook(self._checkpoint, experiment.checkpoint_every_decisions))
+        hooks.append(UpdateHook(self._report))
+        return hooks
+
+    def _is_judged(self) -> bool:
+        return bool(self.history) and self.history[-1]["decisions"] == self.model.num_timesteps
+
+    def _exported(self, weights: Mapping[str, torch.Tensor], num_decisions: int) -> ExportedPolicy:
+        actor = with_weights(self.model.policy, weights)
+        card = policy_card(self.experiment, num_decisions=num_decisions)
+        return ExportedPolicy(card, exported_weights(actor))
+
+    def _validate(self, num_decisions: int) -> None:
+        """Judge the averaged weights on the validation split, and keep them if they are best."""
+        assert self.judges.validation is not None
+        rows = self.judges.validation.rows(self._exported(self.average.weights, num_decisions))
+        score = float(np.mean([row["goodput_weighted"] for row in rows]))
+        for tag, value in tag_means(rows, VALIDATION).items():
+            self.model.logger.record(tag, value)
+        if all(score > entry["score"] for entry in self.history):
+            self.best = {name: one.clone() for name, one in self.average.weights.items()}
+        self.history.append({"decisions": num_decisions, "score": score})
+
+    def _write_level_lines(self) -> None:
+        """Draw each heuristic as level lines, as a TensorBoard run of its own."""
+        for name in self.judges.baselines:
+            metrics: dict[str, float] = {}
+            if self.judges.validation is not None:
+                metrics |= tag_means(self.judges.validation.rows(name), VALIDATION)
+            if self.judges.training is not None:
+                metrics |= tag_means(self.judges.training.rows(name))
+            write_level_line(self.folder.baselines / name, metrics, self.total)
+
+    def _report(self, num_decisions: int) -> None:
+        if self.progress is None:
+            return
+        elapsed_s = max(time.monotonic() - self.started_s, 1e-9)
+        logged = self.model.logger.name_to_value
+        metrics = {tag: float(one) for tag, one in logged.items() if isinstance(one, int | float)}
+        if self.history:
+            metrics["validation/score"] = self.history[-1]["score"]
+        speed = (num_decisions - self.start) / elapsed_s
+        self.progress(TrainProgress(num_decisions, self.total, speed, metrics))
+
+    def _checkpoint(self, num_decisions: int) -> None:
+        taken = model_checkpoint(self.model)
+        arrays = dict(taken.arrays)
+        for prefix, weights in (("average.", self.average.weights), ("best.", self.best)):
+            arrays |= {prefix + name: one.numpy().copy() for name, one in weights.items()}
+        values = {**taken.values, "history": self.history}
+        save_checkpoint(self.folder.checkpoints, num_decisions, Checkpoint(arrays, values))
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        restore_model(self.model, checkpoint)
+        for prefix, weights in (("average.", self.average.weights), ("best.", self.best)):
+            weights |= {
+                name: torch.from_numpy(array) for name, array in checkpoint.part(prefix).items()
+            }
+        self.history = list(checkpoint.values["history"])
+
+    def _finish(self) -> TrainResult:
+        """Export the kept weights, check the export, and write summary.json last."""
+        keep_best = self.experiment.agent.keep == "best" and bool(self.best)
+        weights = self.best if keep_best else self.average.weights
+        num_decisions = self.model.num_timesteps
+        kept_at = num_decisions
+        if keep_best:
+            kept_at = int(max(self.history, key=lambda entry: entry["score"])["decisions"])
+        card = policy_card(self.experiment, num_decisions=kept_at, metrics=self.history)
+        actor = with_weights(self.model.policy, weights)
+        write_policy(self.folder.policy, exported_weights(actor), card)
+        parity = visited_parity(self.env, MaskedActor(actor, self.model.policy.prior), self.folder)
+        summary = {
+            "experiment": self.experiment.name,
+            "seed": self.experiment.seed,
+            "num_decisions": num_decisions,
+            "kept_at_decisions": kept_at,
+            "validation": self.history,
+            "parity_states": parity.num_states,
+            "parity_equal": parity.num_equal,
+            "max_logit_difference": parity.max_logit_difference,
+        }
+        write_text(self.folder.summary_file, json.dumps(summary, indent=2) + "\n")
+        return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
+
+
+def visited_parity(
+    env: SchedVecEnv, actor: MaskedActor, folder: RunFolder, num_states: int = NUM_PARITY_STATES
+) -> Parity:
+    """Compare the network with its export on states that the export itself visits in ``env``."""
+    policy = load_policy(folder.policy)
+    num_public = policy.observation_size
+    states: list[np.ndarray] = []
+    masks: list[np.ndarray] = []
+    observations = env.reset()
+    while sum(len(one) for one in states) < num_states:
+        states.append(np.ascontiguousarray(observations[:, :num_public]))
+        masks.append(env.action_masks().copy())
+        observations = env.step(policy.act(states[-1], masks[-1]))[0]
+    visited = np.concatenate(states)[:num_states]
+    return check_parity(actor, policy, visited, np.concatenate(masks)[:num_states])

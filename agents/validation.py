@@ -1,0 +1,55 @@
+"""Judge policies on a split of the traces: same requests, loads and seeds for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sched_env.config import ExperimentConfig
+from sched_env.metrics import summarize
+from sched_env.policy.keys import Heuristic
+from sched_env.policy.runtime import ExportedPolicy
+from sched_env.simulator import simulate
+from sched_env.workload import read_trace
+
+SCORE = "goodput_weighted"
+"""Metric by which weights are kept."""
+
+_FIRST_SEED = 1000
+
+
+class SplitSimulation:
+    """Runs policies over one split of every trace of an experiment, at its comparison's loads."""
+
+    def __init__(self, experiment: ExperimentConfig, split: str) -> None:
+        """Read the traces and keep their ``split``."""
+        env = experiment.env
+        self.env = env.replace(split=split, observation=env.observation.replace(privileged=False))
+        self.tables = {trace: read_trace(trace).split(split) for trace in env.trace}
+        self.loads = experiment.comparison.loads
+        self.num_seeds = experiment.agent.validation_seeds
+
+    def rows(self, policy: str | Heuristic | ExportedPolicy) -> list[dict[str, Any]]:
+        """Return one row of metrics for each trace, load and seed, paired over policies."""
+        names = [one.name for one in self.env.service.classes]
+        rows: list[dict[str, Any]] = []
+        for trace, table in self.tables.items():
+            for load in self.loads:
+                for seed in range(_FIRST_SEED, _FIRST_SEED + self.num_seeds):
+                    result = simulate(table, policy, self.env, seed=seed, load=load)
+                    labels = {"trace": trace, "load": load, "seed": seed}
+                    rows.append(summarize(result, labels=labels, class_names=names))
+        return rows
+
+
+def mean_score(rows: list[dict[str, Any]]) -> float:
+    """Return the mean weighted goodput over rows."""
+    return float(np.mean([row[SCORE] for row in rows]))
+
+
+def scores_by_load(rows: list[Mapping[str, Any]]) -> dict[float, float]:
+    """Return the mean weighted goodput at each load."""
+    loads = sorted({row["load"] for row in rows})
+    return {load: mean_score([dict(r) for r in rows if r["load"] == load]) for load in loads}

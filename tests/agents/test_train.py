@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sched_env.agents.export import env_layout, observation_shape
+from sched_env.agents.run_folder import open_run_folder
+from sched_env.agents.sb3 import SchedVecEnv
+from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult
+from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
+from sched_env.errors import ConfigError
+from tests.agents.fake_env import FakeVectorEnv
+
+UPDATE = 16 * 8
+
+
+class FakeJudge:
+    """Scores a policy by what it is paid in the fake environment; heuristics all get 0.5."""
+
+    def __init__(self, env: EnvConfig) -> None:
+        self.shape = observation_shape(env_layout(env))
+
+    def rows(self, policy: Any) -> list[dict[str, Any]]:
+        if isinstance(policy, str):
+            return [{"goodput_weighted": 0.5, "slo_attainment": 0.25, "num_injected": 10}]
+        env = SchedVecEnv(FakeVectorEnv(32, self.shape), seed=5)
+        observations, paid = env.reset(), 0.0
+        for _ in range(5):
+            actions = policy.act(observations[:, : self.shape.num_public], env.action_masks())
+            observations, rewards, _, _ = env.step(actions)
+            paid += float(rewards.mean())
+        return [{"goodput_weighted": paid / 5, "p99_ttft_ms": 1500.0}]
+
+
+def _experiment(**changes: Any) -> ExperimentConfig:
+    values: dict[str, Any] = {
+        "name": "unit",
+        "env": EnvConfig(observation={"num_waiting_slots": 4, "num_running_slots": 2}),
+        "agent": AgentConfig(
+            num_envs=16, num_steps=8, minibatch_size=64, hidden_size=8, weight_average=0.5
+        ),
+        "seed": 3,
+        "total_decisions": 6 * UPDATE,
+        "checkpoint_every_decisions": 2 * UPDATE,
+        "evaluate_every_decisions": 2 * UPDATE,
+    }
+    return ExperimentConfig(**{**values, **changes})
+
+
+class Killed(BaseException):
+    """Stands for a process that is killed."""
+
+
+def _run(
+    path: Path,
+    experiment: ExperimentConfig | None = None,
+    *,
+    kill_at: int | None = None,
+    seen: list[TrainProgress] | None = None,
+) -> TrainResult:
+    experiment = experiment or _experiment()
+    shape = observation_shape(env_layout(experiment.env))
+    env = SchedVecEnv(FakeVectorEnv(16, shape), seed=experiment.seed, normalise_returns=True)
+
+    def progress(state: TrainProgress) -> None:
+        if seen is not None:
+            seen.append(state)
+        if state.num_decisions == kill_at:
+            raise Killed
+
+    judges = Judges(FakeJudge(experiment.env), FakeJudge(experiment.env), ("fcfs", "sjf"))
+    folder = open_run_folder(path, experiment)
+    return TrainingRun(experiment, folder, env, judges, progress).run()
+
+
+def _weights(path: Path) -> bytes:
+    return (path / "policy" / "policy.safetensors").read_bytes()
+
+
+def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
+
+
+def _rows_without_timing(folder: Path) -> list[dict[str, str]]:
+    with (folder / "progress.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def test_a_run_leaves_its_folder_complete(tmp_path: Path) -> None:
+    seen: list[TrainProgress] = []
+    result = _run(tmp_path / "run", seen=seen)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {
+        "config.yaml",
+        "environment.json",
+        "progress.csv",
+        "checkpoints",
+        "baselines",
+        "policy",
+        "summary.json",
+    } <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["seed"] == 3
+    assert "torch" in json.loads((tmp_path / "run/environment.json").read_text())["versions"]
+    assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000
+    assert [state.num_decisions for state in seen] == [UPDATE * n for n in range(1, 7)]
+    assert {state.total_decisions for state in seen} == {6 * UPDATE}
+    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 2
+
+
+def test_equal_seeds_give_the_same_bytes_and_other_seeds_do_not(tmp_path: Path) -> None:
+    _run(tmp_path / "a")
+    _run(tmp_path / "b")
+    _run(tmp_path / "c", _experiment(seed=4))
+    assert _weights(tmp_path / "a") == _weights(tmp_path / "b")
+    assert _weights(tmp_path / "a") != _weights(tmp_path / "c")
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 3, 5])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, kill_at: int) -> None:
+    whole = _run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        _run(tmp_path / "cut", kill_at=kill_at * UPDATE)
+    seen: list[TrainProgress] = []
+    resumed = _run(tmp_path / "cut", seen=seen)
+    lost = kill_at * UPDATE - (seen[0].num_decisions - UPDATE)
+    assert 0 <= lost < 2 * UPDATE
+    assert _weights(tmp_path / "whole") == _weights(tmp_path / "cut")
+    assert resumed.summary == whole.summary
+    whole_scalars, cut_scalars = _scalars(tmp_path / "whole"), _scalars(tmp_path / "cut")
+    timing = {"time/fps"}
+    assert {tag: v for tag, v in cut_scalars.items() if tag not in timing} == {
+        tag: v for tag, v in whole_scalars.items() if tag not in timing
+    }
+    assert _rows_without_timing(tmp_path / "whole") == _rows_without_timing(tmp_path / "cut")
+
+
+def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) -> None:
+    _run(tmp_path)
+    scalars = _scalars(tmp_path)
+    assert {
+        "rollout/ep_rew_mean",
+        "rollout/ep_len_mean",
+        "rollout/success_rate",
+        "time/fps",
+        "train/approx_kl",
+        "train/clip_fraction",
+        "train/entropy_loss",
+        "train/explained_variance",
+        "train/learning_rate",
+        "train/loss",
+        "train/policy_gradient_loss",
+        "train/value_loss",
+        "slo/goodput_weighted",
+        "policy/invalid_action_rate",
+        "policy/preempt_rate",
+        "validation/slo/goodput_weighted",
+        "validation/latency/ttft_p99_s",
+    } <= set(scalars)
+    assert scalars["validation/latency/ttft_p99_s"][0][1] == 1.5
+    line = _scalars(tmp_path / "baselines" / "fcfs")
+    assert line["validation/slo/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]
+    assert line["slo/attainment"] == [(0, 0.25), (6 * UPDATE, 0.25)]
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    tags = events.Tags()
+    assert "config/text_summary" in tags["tensors"]
+    assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_the_best_weights_on_validation_are_kept(tmp_path: Path) -> None:
+    result = _run(tmp_path)
+    scores = {entry["decisions"]: entry["score"] for entry in result.summary["validation"]}
+    assert sorted(scores) == [2 * UPDATE, 4 * UPDATE, 6 * UPDATE]
+    best = result.summary["kept_at_decisions"]
+    assert scores[best] == max(scores.values())
+    judge = FakeJudge(_experiment().env)
+    from sched_env.policy.runtime import load_policy
+
+    score = judge.rows(load_policy(tmp_path / "policy"))[0]["goodput_weighted"]
+    assert score == pytest.approx(scores[best], rel=1e-9)
+
+
+def test_a_folder_of_another_configuration_is_refused_by_key(tmp_path: Path) -> None:
+    open_run_folder(tmp_path, _experiment())
+    other = _experiment(agent=AgentConfig(learning_rate=0.1))
+    with pytest.raises(ConfigError, match=r"agent\.hidden_size is 8 there and 32 here"):
+        open_run_folder(tmp_path, other)
+
+
+def test_a_damaged_checkpoint_names_the_folder_to_remove(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        _run(tmp_path, kill_at=3 * UPDATE)
+    (place,) = (tmp_path / "checkpoints").iterdir()
+    data = (place / "state.npz").read_bytes()
+    (place / "state.npz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ConfigError, match=place.name):
+        _run(tmp_path)
+
+
+def test_a_checkpoint_cut_while_it_was_written_is_ignored(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        _run(tmp_path, kill_at=3 * UPDATE)
+    partial = tmp_path / "checkpoints" / ".partial-decisions_000000000512"
+    partial.mkdir()
+    (partial / "state.npz").write_bytes(b"cut")
+    _run(tmp_path)
+    assert not partial.exists()
+    assert np.isfinite(
+        json.loads((tmp_path / "summary.json").read_text())["validation"][0]["score"]
+    )
