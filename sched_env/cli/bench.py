@@ -1,0 +1,91 @@
+"""Measure the speed on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from sched_env.cli.main import Command
+from sched_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sched_env.cli.speed import Speed
+
+
+@dataclass(frozen=True)
+class BenchArguments:
+    """Measure the speed on this machine: the batched environment, whole traces, plain Python.
+
+    Every figure is the best of --repeats measurements on one core; run it on an idle machine.
+    """
+
+    num_envs: int = 64
+    """Environments stepped together."""
+
+    num_requests: int = 10_000
+    """Requests of the trace that is simulated."""
+
+    num_plain_requests: int = 300
+    """Requests of the trace that the uncompiled core simulates; 0 leaves it out."""
+
+    repeats: int = 3
+    """Measurements of which the best counts."""
+
+    seconds: float = 2.0
+    """Time of one measurement, in seconds."""
+
+    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = ""
+    """Write the figures to this JSON file as well."""
+
+
+def run(arguments: BenchArguments) -> None:
+    """Measure, and print speeds and ratios."""
+    for name in ("num_envs", "num_requests", "repeats", "seconds"):
+        if getattr(arguments, name) <= 0:
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} {getattr(arguments, name)}: give a number above 0")
+    from sched_env.cli import speed
+    from sched_env.evaluation.machine import describe_machine
+    from sched_env.evaluation.table import TextTable, print_tables
+
+    how = {"repeats": arguments.repeats, "seconds": arguments.seconds}
+    cartpole = speed.cartpole(**how)
+    batched = speed.batched_env(arguments.num_envs, **how)
+    whole = speed.full_trace(arguments.num_requests, **how)
+    speeds = [cartpole, batched, whole]
+    ratios = [("batched environment over CartPole-v1", batched.per_s / cartpole.per_s)]
+    if arguments.num_plain_requests > 0:
+        compiled = speed.full_trace(arguments.num_plain_requests, **how)
+        plain = speed.plain_python(arguments.num_plain_requests)
+        speeds += [compiled, plain]
+        ratios.append(("compiled core over plain Python", compiled.per_s / plain.per_s))
+    machine = describe_machine()
+    print(f"{machine['processor']}, Python {machine['python']}")
+    rows = tuple((one.name, f"{one.per_s:,.0f}", f"{one.unit}/s") for one in speeds)
+    print_tables(
+        [
+            TextTable("Speed", ("measurement", "best", "unit"), rows),
+            TextTable("Ratios", ("", "times"), tuple((n, f"{r:.1f}") for n, r in ratios)),
+        ]
+    )
+    if arguments.out:
+        _write(Path(arguments.out), speeds, ratios, machine)
+
+
+def _write(
+    path: Path, speeds: list[Speed], ratios: list[tuple[str, float]], machine: dict[str, object]
+) -> None:
+    values = {
+        "speeds": [asdict(one) for one in speeds],
+        "ratios": dict(ratios),
+        "machine": machine,
+    }
+    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    print(f"figures: {path}")
+
+
+COMMAND = Command(BenchArguments, run)

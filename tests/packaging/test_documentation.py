@@ -1,0 +1,69 @@
+"""What the documents show is true: commands, options, Python blocks, configurations."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from sched_env.cli.argument_order import arrange
+from sched_env.cli.main import VERBS, Command
+from sched_env.config import list_configs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    found = [_BLOCK.findall(page.read_text(encoding="utf-8")) for page in PAGES]
+    return [text for page in found for name, text in page if name == language]
+
+
+def commands() -> list[str]:
+    """Return every sched-env command of the documents, each on one line."""
+    lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
+    return [line.split(" #")[0] for line in lines if line.startswith("sched-env ")]
+
+
+def command_of(texts: list[str]) -> tuple[Command, list[str]]:
+    module = import_module(f"sched_env.cli.{texts[0]}")
+    if hasattr(module, "PARTS"):
+        return module.PARTS[texts[1]][1], texts[2:]
+    return module.COMMAND, texts[1:]
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(commands()) >= 10
+
+
+@pytest.mark.parametrize("line", sorted(set(commands())))
+def test_commands_exist_with_their_options(line: str) -> None:
+    texts = shlex.split(line)[1:]
+    assert texts[0] in VERBS
+    command, rest = command_of(texts)
+    known = {field.name for field in fields(command.arguments)} | {"help"}
+    assert set(arrange(rest, command.arguments).options) <= known
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_python_blocks_are_python(text: str) -> None:
+    assert ast.parse(text).body
+
+
+def test_configurations_that_are_named_exist() -> None:
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(
+            r"\b((?:env|agent|cost|trace|experiment)/[a-z0-9_]+)\b(?![/.])",
+            page.read_text(encoding="utf-8").replace("sched_env/", "").replace("configs/", ""),
+        )
+    }
+    assert "experiment/azure_conv" in named
+    assert {name for name in named if name.split("/")[1]} <= set(list_configs())
