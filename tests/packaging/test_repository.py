@@ -44,6 +44,26 @@ def test_every_dependency_is_pinned(repository: Path) -> None:
     assert "torch==2.13.0\n" in pins
 
 
+def test_extras_that_messages_name_exist(repository: Path) -> None:
+    from sched_env.cli.doctor import BASE_PACKAGES, EXTRAS
+
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    offered = {
+        extra: {re.split(r"[<>=~ ]", one)[0] for one in needed}
+        for extra, needed in project["optional-dependencies"].items()
+    }
+    sources = [*repository.glob("sched_env/**/*.py"), *repository.glob("agents/**/*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    named = set(re.findall(r'(?:MissingExtraError|importing_extra)\("(\w+)"', text))
+    assert "agents" in named
+    assert named <= set(offered)
+    assert {extra: set(packages) for extra, packages in EXTRAS.items()} == {
+        extra: packages for extra, packages in offered.items() if extra != "dev"
+    }
+    needed = {re.split(r"[<>=~ ]", one)[0] for one in project["dependencies"]}
+    assert set(BASE_PACKAGES) == needed
+
+
 def test_version_is_the_same_everywhere(repository: Path) -> None:
     from sched_env import __version__
 
