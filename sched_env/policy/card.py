@@ -42,11 +42,30 @@ class FeatureCard(_Model):
 class LayoutLike(Protocol):
     """What a policy needs to know of an environment's layout."""
 
-    num_waiting_slots: int
-    num_running_slots: int
-    prefill_levels: Sequence[float]
-    slot_features: Sequence[Any]
-    global_features: Sequence[Any]
+    @property
+    def num_waiting_slots(self) -> int:
+        """Return K."""
+        ...
+
+    @property
+    def num_running_slots(self) -> int:
+        """Return J."""
+        ...
+
+    @property
+    def prefill_levels(self) -> Sequence[float]:
+        """Return the part of the token budget that prefill may take, by level."""
+        ...
+
+    @property
+    def slot_features(self) -> Sequence[Any]:
+        """Return the features of a slot, each with ``name``, ``unit`` and ``scale``."""
+        ...
+
+    @property
+    def global_features(self) -> Sequence[Any]:
+        """Return the global features, likewise."""
+        ...
 
 
 class ObservationSchema(_Model):
@@ -269,4 +288,4 @@ class PolicyCard(_Model):
 
 
 def _describe(feature: FeatureCard) -> str:
-    return f"{feature.name!r} [{feature.unit}], scaled {feature.scale!r},"
+    return f"{feature.name!r} [{feature.unit}] scaled {feature.scale!r}"

@@ -155,7 +155,8 @@ def _render_config(card: PolicyCard, weights: bytes) -> bytes:
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, sort_keys=True, indent=2) + "\n").encode()
+    """Return the only spelling of a config that is accepted; keys keep their order."""
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _content_sha256(content: Mapping[str, Any]) -> str:

@@ -76,7 +76,7 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
     if name in _registered:
         return _registered[name]
     path = Path(name)
-    if not _exists(path):
+    if not _exists(name):
         match = _MODULE_AND_FUNCTION.fullmatch(name)
         if match:
             return _from_module(match[1], match[2])
@@ -86,9 +86,9 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
     return _from_folder(path)
 
 
-def _exists(path: Path) -> bool:
+def _exists(name: str) -> bool:
     try:
-        return bool(str(path)) and path.exists()
+        return name != "" and Path(name).exists()
     except OSError:  # a name that no file can have, or a folder that may not be entered
         return False
 
