@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sched_env.compiled import compiled
-from sched_env.policy.layers import MASKED_LOGIT, best_legal
+from sched_env.policy.layers import MASKED_LOGIT, best_legal, copy_into
 from sched_env.policy.mlp import mlp_logits
 from sched_env.policy.normalisation import normalise
 from sched_env.policy.pointer import PointerShape, pointer_logits
@@ -53,7 +53,7 @@ def _normalise_row(
 ) -> None:
     """Write the normalised observation to ``x``; both are float32 (num_public,)."""
     if norm.size == 0:
-        x[:] = row
+        copy_into(x, row)
         return
     size, num_globals = seen.num_slot_features, seen.num_globals
     num_slots = seen.num_waiting_slots + seen.num_running_slots

@@ -15,6 +15,13 @@ MASKED_LOGIT = np.float32(-1e8)
 
 
 @compiled
+def copy_into(out: np.ndarray, x: np.ndarray) -> None:
+    """Copy ``x`` to ``out``, both (n,); ``out[:] = x`` takes numba seconds to compile."""
+    for index in range(out.size):
+        out[index] = x[index]
+
+
+@compiled
 def add_product(out: np.ndarray, x: np.ndarray, weight: np.ndarray) -> None:
     """Add ``x @ weight`` to ``out``, row after row of ``weight`` (four rows a pass over ``out``).
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sched_env.compiled import compiled
-from sched_env.policy.layers import add_product, relu
+from sched_env.policy.layers import add_product, copy_into, relu
 
 ACTIVATIONS = ("relu", "tanh")
 
@@ -59,7 +59,7 @@ def mlp_logits(
         y = flat[bias:start].copy()
         add_product(y, x, weight)
         if layer == sizes.size - 2:
-            logits[:] = y
+            copy_into(logits, y)
         elif is_tanh:
             for unit in range(num_out):
                 y[unit] = math.tanh(y[unit])

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sched_env.compiled import compiled
-from sched_env.policy.layers import MASKED_LOGIT, add_product, relu
+from sched_env.policy.layers import MASKED_LOGIT, add_product, copy_into, relu
 
 
 class PointerShape(NamedTuple):
@@ -142,7 +142,7 @@ def _embed(
                 continue
             count += 1
             u = embedded[slot]
-            u[:] = bias
+            copy_into(u, bias)
             add_product(u, slots[slot], weights.embed_weight)
             relu(u)
             for unit in range(hidden_size):
@@ -212,5 +212,6 @@ def pointer_logits(
         embedded, present, weights, context, shape.num_waiting_slots, hidden, logits[num_levels:]
     )
     relu(context)
-    logits[:num_levels] = weights.proceed_bias
-    add_product(logits[:num_levels], context, weights.proceed_weight)
+    proceed = logits[:num_levels]
+    copy_into(proceed, weights.proceed_bias)
+    add_product(proceed, context, weights.proceed_weight)
