@@ -170,6 +170,8 @@ class MaskedActor(nn.Module):
         super().__init__()
         self.actor = actor
         self.prior = prior
+        self.has_fixed_sizes = False
+        """Use operations of fixed sizes only, as graph formats need them."""
 
     def forward(self, observations: Tensor, masks: Tensor) -> Tensor:
         """Return logits, float32 (batch, num_actions), -1e8 where an action is illegal.
@@ -178,7 +180,10 @@ class MaskedActor(nn.Module):
             observations: float32 (batch, num_public).
             masks: bool (batch, num_actions).
         """
-        logits = self.actor(observations)
+        if self.has_fixed_sizes and isinstance(self.actor, PointerNet):
+            logits = self.actor.dense_logits(observations)
+        else:
+            logits = self.actor(observations)
         if self.prior is not None:
             logits = logits + self.prior(observations, masks)
         return torch.where(masks, logits, float(MASKED_LOGIT))

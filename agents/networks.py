@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from sched_env.policy.layers import MASKED_LOGIT
+
 FINAL_LAYER_GAIN = 0.01
 """Gain of the last actor layer: the first policy is nearly the prior alone (or uniform)."""
 
@@ -114,24 +116,74 @@ class PointerNet(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         """Return the logits, (batch, num_actions), of ``observations``, (batch, num_observed).
 
-        Logits of absent slots are left as they come out: the mask closes those actions.
+        Only present slots are computed, which are few on most servers most of the time; logits of
+        absent ones are -1e8.
         """
         shape = self.shape
         slots = shape.slots(observations)
+        present = slots[:, :, 0] > 0.5
+        places = present.flatten().nonzero().squeeze(1)
+        rows = places // shape.num_slots
+        kinds = (places % shape.num_slots >= shape.num_waiting_slots).long()
+        features = slots.reshape(-1, shape.num_slot_features).index_select(0, places)
+        bias = torch.stack([self.embed_bias_waiting, self.embed_bias_running])
+        embedded = torch.relu(features @ self.embed_weight + bias.index_select(0, kinds))
+        context = self._context(self._pools(embedded, present, 2 * rows + kinds), observations)
+        bias = torch.stack([self.slot_bias_waiting, self.slot_bias_running])
+        inputs = bias.index_select(0, kinds) + context.index_select(0, rows)
+        hidden = torch.relu(embedded @ self.slot_weight + inputs)
+        heads = torch.stack([self.admit_weight, self.preempt_weight], dim=1)
+        biases = torch.cat([self.admit_bias, self.preempt_bias])
+        scores = (hidden @ heads + biases).gather(1, kinds.unsqueeze(1)).squeeze(1)
+        absent = observations.new_full((present.numel(),), float(MASKED_LOGIT))
+        slot_logits = absent.index_copy(0, places, scores).reshape(present.shape)
+        return torch.cat([self._proceed(context), slot_logits], dim=1)
+
+    def _pools(self, embedded: Tensor, present: Tensor, segments: Tensor) -> Tensor:
+        """Return mean and largest embedding of present waiting, then running slots, (batch, 4H).
+
+        Args:
+            embedded: (num_present, H), by row and slot.
+            present: bool (batch, num_slots).
+            segments: int64 (num_present,), 2 x row + kind.
+        """
+        last = self.shape.num_waiting_slots
+        counts = torch.stack([present[:, :last].sum(dim=1), present[:, last:].sum(dim=1)], dim=1)
+        zeros = embedded.new_zeros(counts.numel(), embedded.shape[1])
+        sums = zeros.index_add(0, segments, embedded)
+        means = sums / counts.flatten().clamp(min=1).unsqueeze(1)
+        largest = torch.segment_reduce(
+            embedded, "max", lengths=counts.flatten(), axis=0, unsafe=True, initial=0.0
+        )
+        return torch.stack([means, largest], dim=1).reshape(len(present), -1)
+
+    def _context(self, pools: Tensor, observations: Tensor) -> Tensor:
+        globals_ = observations[:, self.shape.num_slot_columns : self.shape.num_public]
+        return torch.cat([pools, globals_], dim=1) @ self.context_weight + self.context_bias
+
+    def _proceed(self, context: Tensor) -> Tensor:
+        return torch.relu(context) @ self.proceed_weight + self.proceed_bias
+
+    def dense_logits(self, observations: Tensor) -> Tensor:
+        """Return what `forward` returns by operations whose sizes are fixed, for graph formats."""
+        shape = self.shape
+        slots = shape.slots(observations)
         present = (slots[:, :, :1] > 0.5).to(slots.dtype)
-        products = slots @ self.embed_weight
         bias = self._rows(self.embed_bias_waiting, self.embed_bias_running)
-        embedded = torch.relu(products + bias) * present
-        globals_ = observations[:, shape.num_slot_columns : shape.num_public]
-        inputs = [*self._pools(embedded, present), globals_]
-        context = torch.cat(inputs, dim=1) @ self.context_weight + self.context_bias
+        embedded = torch.relu(slots @ self.embed_weight + bias) * present
+        last = shape.num_waiting_slots
+        pools: list[Tensor] = []
+        for part in (slice(0, last), slice(last, None)):
+            counts = present[:, part].sum(dim=1).clamp(min=1.0)
+            pools += [embedded[:, part].sum(dim=1) / counts, embedded[:, part].amax(dim=1)]
+        context = self._context(torch.cat(pools, dim=1), observations)
         bias = self._rows(self.slot_bias_waiting, self.slot_bias_running)
         hidden = torch.relu(embedded @ self.slot_weight + bias + context.unsqueeze(1))
-        last = shape.num_waiting_slots
         admit = hidden[:, :last] @ self.admit_weight + self.admit_bias
         preempt = hidden[:, last:] @ self.preempt_weight + self.preempt_bias
-        proceed = torch.relu(context) @ self.proceed_weight + self.proceed_bias
-        return torch.cat([proceed, admit, preempt], dim=1)
+        scores = torch.cat([admit, preempt], dim=1)
+        slot_logits = torch.where(present.squeeze(2) > 0, scores, float(MASKED_LOGIT))
+        return torch.cat([self._proceed(context), slot_logits], dim=1)
 
     def _rows(self, waiting: Tensor, running: Tensor) -> Tensor:
         """Repeat a waiting and a running bias, one row a slot."""
@@ -142,16 +194,6 @@ class PointerNet(nn.Module):
                 running.expand(shape.num_running_slots, -1),
             ]
         )
-
-    def _pools(self, embedded: Tensor, present: Tensor) -> list[Tensor]:
-        """Return mean and largest embedding over present waiting, then present running slots."""
-        pools: list[Tensor] = []
-        last = self.shape.num_waiting_slots
-        for rows in (slice(0, last), slice(last, None)):
-            count = present[:, rows].sum(dim=1).clamp(min=1.0)
-            pools.append(embedded[:, rows].sum(dim=1) / count)
-            pools.append(embedded[:, rows].amax(dim=1))
-        return pools
 
 
 class FlatNet(nn.Module):

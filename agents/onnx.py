@@ -37,8 +37,10 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
     check_onnx_installed()
     observations, masks = _random_states(policy)
     batch = torch.export.Dim("batch")
+    actor = torch_actor(policy)
+    actor.has_fixed_sizes = True
     program = torch.onnx.export(
-        torch_actor(policy),
+        actor,
         (torch.from_numpy(observations), torch.from_numpy(masks)),
         dynamo=True,
         opset_version=_OPSET,

@@ -70,6 +70,8 @@ def test_the_runtime_computes_what_torch_computes(network: str, prior: PriorConf
     parity = check_parity(actor, policy, observations, masks)
     assert parity.num_equal == parity.num_states == 500
     assert parity.max_logit_difference < 1e-4
+    actor.has_fixed_sizes = True
+    assert check_parity(actor, policy, observations, masks).max_logit_difference < 1e-4
 
 
 def test_parity_counts_states_in_which_actions_differ() -> None:

@@ -143,6 +143,7 @@ def test_the_actor_does_not_read_privileged_columns_and_the_critic_does(network:
 def test_actions_are_legal_and_the_first_of_equals_is_taken() -> None:
     policy = _model().policy
     observations = torch.zeros(1, SHAPE.num_observed)
+    observations[:, : SHAPE.num_slot_columns : SHAPE.num_slot_features] = 1.0
     with torch.no_grad():
         for parameter in policy.actor.parameters():
             parameter.zero_()
