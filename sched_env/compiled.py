@@ -20,18 +20,21 @@ import llvmlite.binding
 import numba
 
 _PACKAGE = Path(__file__).resolve().parent
-_COMPILED_FOLDERS = ("engine", "workload", "cost", "policy", "baselines")
+_CORE_FOLDERS = ("engine", "cost", "workload")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _source_hash() -> str:
-    digest = hashlib.sha256()
+@functools.cache
+def _source_hash(folder: str) -> str:
+    """Return a hash of all that a kernel defined in ``folder`` can depend on."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
     digest.update(f"{numba.__version__}|{llvmlite.binding.get_host_cpu_name()}".encode())
-    for folder in _COMPILED_FOLDERS:
-        for path in sorted((_PACKAGE / folder).glob("*.py")):
-            digest.update(path.name.encode())
-            digest.update(path.read_bytes())
-    digest.update(Path(__file__).read_bytes())
+    for name in sorted({*_CORE_FOLDERS, folder}):
+        for path in sorted((_PACKAGE / name).glob("*.py")):
+            text = path.read_bytes()
+            if name == "engine" or b"sched_env.compiled" in text:
+                digest.update(path.name.encode())
+                digest.update(text)
     return digest.hexdigest()[:16]
 
 
@@ -45,8 +48,8 @@ def _is_writable(folder: Path) -> bool:
 
 
 @functools.cache
-def cache_folder() -> Path | None:
-    """Return the folder of compiled kernels, or ``None`` where nothing can be written.
+def cache_folder(folder: str = "engine") -> Path | None:
+    """Return where kernels of a package folder are cached, or ``None`` if nothing is writable.
 
     ``SCHED_ENV_CACHE_DIR`` comes first, then ``XDG_CACHE_HOME`` or ``~/.cache``, then the system's
     temporary folder.
@@ -55,31 +58,40 @@ def cache_folder() -> Path | None:
     roots = [os.environ.get("SCHED_ENV_CACHE_DIR"), os.path.join(home, "sched-env")]
     user = getattr(os, "getuid", lambda: "user")()
     roots.append(os.path.join(tempfile.gettempdir(), f"sched-env-{user}"))
-    name = _source_hash()
+    name = _source_hash(folder)
     for root in filter(None, roots):
-        folder = Path(root) / name
-        if _is_writable(folder):
-            return folder
+        place = Path(root) / name
+        if _is_writable(place):
+            return place
     return None
 
 
 def compiled(function: _F) -> _F:
-    """Compile ``function`` on its first call (``NUMBA_DISABLE_JIT=1`` leaves it plain Python)."""
-    return _compile(function, inline="never")
+    """Compile ``function`` on its first call and cache it.
+
+    ``NUMBA_DISABLE_JIT=1`` leaves it plain Python.
+    """
+    place = cache_folder(_folder_of(function))
+    if place is None:
+        return numba.njit(error_model="numpy")(function)
+    before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
+    numba.config.CACHE_DIR = str(place)  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return numba.njit(cache=True, error_model="numpy")(function)
+    finally:
+        numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def compiled_part(function: _F) -> _F:
+    """Compile ``function`` as a part of compiled callers: not callable from Python, not cached."""
+    return numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
 def compiled_inline(function: _F) -> _F:
     """Compile ``function`` into its callers: for one that returns records, which numba cannot."""
-    return _compile(function, inline="always")
+    return numba.njit(error_model="numpy", inline="always")(function)
 
 
-def _compile(function: _F, inline: str) -> _F:
-    folder = cache_folder()
-    if folder is None:
-        return numba.njit(error_model="numpy", inline=inline)(function)
-    before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
-    numba.config.CACHE_DIR = str(folder)  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        return numba.njit(cache=True, error_model="numpy", inline=inline)(function)
-    finally:
-        numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+def _folder_of(function: Callable[..., Any]) -> str:
+    parts = function.__module__.split(".")
+    return parts[1] if len(parts) > 2 and parts[0] == "sched_env" else "engine"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import lone_prefill_s
 from sched_env.engine.ending import (
     end,
@@ -45,7 +45,7 @@ from sched_env.workload.service_classes import (
 _BY_TIMEOUT, _BY_DEADLINE = 1.0, 0.0
 
 
-@compiled
+@compiled_part
 def arrival_time_s(state: Any, trace: Any, row: int) -> float:
     """Return when ``row`` of this run arrives; infinity past the last one."""
     if row >= state.num_rows:
@@ -54,7 +54,7 @@ def arrival_time_s(state: Any, trace: Any, row: int) -> float:
     return (recorded_s - state.trace_start_s) * state.interval_scale
 
 
-@compiled
+@compiled_part
 def receive(server: Any, key: Any) -> None:
     """Let everything that has arrived by now wait."""
     state = server.state
@@ -67,7 +67,7 @@ def receive(server: Any, key: Any) -> None:
         submit(server, key, row)
 
 
-@compiled
+@compiled_part
 def _note_arrival_rate(state: Any) -> None:
     """Follow the arrival rate with a memory of 8 s."""
     later_s = arrival_gap_s(state)
@@ -76,13 +76,13 @@ def _note_arrival_rate(state: Any) -> None:
     state.last_arrival_s = state.next_arrival_s
 
 
-@compiled
+@compiled_part
 def arrival_gap_s(state: Any) -> float:
     """Return the time between the last arrival and the one at hand."""
     return max(state.next_arrival_s - state.last_arrival_s, 0.0)
 
 
-@compiled
+@compiled_part
 def _fill(server: Any, row: int) -> None:
     """Write the request of a trace row into the table, with what the seed draws for it."""
     state = server.state
@@ -117,7 +117,7 @@ def _fill(server: Any, row: int) -> None:
     request.predicted_output_tokens = _predict(server, index)
 
 
-@compiled
+@compiled_part
 def reset(request: Any, row: int) -> None:
     """Make a row of the table a request to which nothing has happened."""
     request.row = row
@@ -139,7 +139,7 @@ def reset(request: Any, row: int) -> None:
     request.missed = 0
 
 
-@compiled
+@compiled_part
 def _predict(server: Any, index: int) -> float:
     state = server.state
     source = server.trace[index]
@@ -150,7 +150,7 @@ def _predict(server: Any, index: int) -> float:
     return draw_predicted_tokens(source.output_tokens, state.length_sigma, state.seed, index)
 
 
-@compiled
+@compiled_part
 def submit(server: Any, key: Any, row: int) -> None:
     """Take in the request of a filled row: reject it if it can never run, else let it wait."""
     state = server.state
@@ -172,14 +172,14 @@ def submit(server: Any, key: Any, row: int) -> None:
         _set_alarm(server, row, request.arrival_time_s + state.request_timeout_s, _BY_TIMEOUT)
 
 
-@compiled
+@compiled_part
 def _set_alarm(server: Any, row: int, time_s: float, why: float) -> None:
     state = server.state
     push(server.expiries, state.num_expiries, time_s, why, row, row)
     state.num_expiries += 1
 
 
-@compiled
+@compiled_part
 def expire(server: Any) -> None:
     """Handle every deadline that the clock has passed.
 
@@ -204,7 +204,7 @@ def expire(server: Any) -> None:
             _pass_deadline(server, row, time_s)
 
 
-@compiled
+@compiled_part
 def _pass_deadline(server: Any, row: int, time_s: float) -> None:
     """Count a miss if the TTFT deadline passed, else come back when it does."""
     state = server.state
@@ -219,7 +219,7 @@ def _pass_deadline(server: Any, row: int, time_s: float) -> None:
         _mark_live_copy(server, row)
 
 
-@compiled
+@compiled_part
 def _mark_live_copy(server: Any, row: int) -> None:
     """Set ``missed`` where the request lies by value."""
     if server.requests[row].status == RUNNING:
@@ -230,7 +230,7 @@ def _mark_live_copy(server: Any, row: int) -> None:
             server.front[position].missed = 1
 
 
-@compiled
+@compiled_part
 def running_position(server: Any, row: int) -> int:
     """Return the position of a running request."""
     position = 0
@@ -239,7 +239,7 @@ def running_position(server: Any, row: int) -> int:
     return position
 
 
-@compiled
+@compiled_part
 def _drop(server: Any, row: int, status: int, reason: int) -> None:
     """End a live request before its time, wherever it is."""
     request = server.requests[row]

@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.arrivals import expire, receive
 from sched_env.engine.ending import end_running
@@ -41,13 +41,13 @@ NUM_LEVELS = len(PREFILL_LEVELS)
 FULL_LEVEL = NUM_LEVELS - 1
 
 
-@compiled
+@compiled_part
 def prefill_cap(state: Any, level: int) -> int:
     """Return the most prefill tokens of an iteration at a level."""
     return math.ceil(PREFILL_LEVELS[level] * state.max_num_batched_tokens)
 
 
-@compiled
+@compiled_part
 def open_iteration(server: Any, key: Any) -> None:
     """Bring the world to the next point of decision: arrivals, deadlines, order, ledger.
 
@@ -74,7 +74,7 @@ def open_iteration(server: Any, key: Any) -> None:
         return
 
 
-@compiled
+@compiled_part
 def _idle(state: Any) -> None:
     if state.next_arrival_s == math.inf:
         state.terminated = 1
@@ -83,7 +83,7 @@ def _idle(state: Any) -> None:
         state.clock_s = min(state.next_arrival_s, state.horizon_s)
 
 
-@compiled
+@compiled_part
 def put_decodes_first(server: Any) -> None:
     """Order the running requests: decoding ones first, each group as it was."""
     num_decoding = 0
@@ -99,7 +99,7 @@ def put_decodes_first(server: Any) -> None:
         num_decoding += 1
 
 
-@compiled
+@compiled_part
 def read_ledger(server: Any) -> None:
     """Count what the running requests and those admitted so far will take, prefill in full."""
     state = server.state
@@ -125,7 +125,7 @@ def read_ledger(server: Any) -> None:
     _estimate_steps(server)
 
 
-@compiled
+@compiled_part
 def _enter(state: Any, request: Any) -> None:
     """Charge the ledger with the tokens of one request."""
     left = num_tokens(request) - request.num_computed_tokens
@@ -137,7 +137,7 @@ def _enter(state: Any, request: Any) -> None:
         state.ledger_prefill_tokens += tokens
 
 
-@compiled
+@compiled_part
 def _estimate_steps(server: Any) -> None:
     """Estimate the next step's time with decodes only and with all prefill."""
     state = server.state
@@ -148,33 +148,33 @@ def _estimate_steps(server: Any) -> None:
     state.next_full_s = step_time_s(server.cost, decodes, context, prefill, attention, decodes + 1)
 
 
-@compiled
+@compiled_part
 def tpot_slack_s(state: Any, request: Any) -> float:
     """Return how far a decoding request is ahead (+) or behind (-) its TPOT SLO, in seconds."""
     allowed_s = request.tpot_slo_s * request.num_output_tokens
     return allowed_s - (state.clock_s - request.first_token_s)
 
 
-@compiled
+@compiled_part
 def has_seat(state: Any) -> bool:
     """Tell whether ``max_num_seqs`` allows one more."""
     return state.num_running + state.num_admitted < state.max_num_seqs
 
 
-@compiled
+@compiled_part
 def has_blocks(state: Any, request: Any) -> bool:
     """Tell whether the ledger holds the blocks to admit a waiting request."""
     left = num_tokens(request) - request.num_computed_tokens
     return fits(state, request, min(left, max(state.ledger_tokens, 1)), state.ledger_blocks)
 
 
-@compiled
+@compiled_part
 def may_move(state: Any, request: Any) -> bool:
     """Tell whether a request has not changed place in this iteration yet."""
     return request.moved_at_iteration != state.iteration
 
 
-@compiled
+@compiled_part
 def legal_actions(server: Any, mask: NDArray[Any]) -> int:
     """Write the mask of legal actions, int8 (L + K + J,), and return how many there are."""
     state = server.state
@@ -199,7 +199,7 @@ def legal_actions(server: Any, mask: NDArray[Any]) -> int:
     return count
 
 
-@compiled
+@compiled_part
 def _legal_admissions(server: Any, mask: NDArray[Any]) -> bool:
     """Mark the waiting slots that fit; tell whether one lacks blocks or a seat."""
     state = server.state
@@ -217,7 +217,7 @@ def _legal_admissions(server: Any, mask: NDArray[Any]) -> bool:
     return lacking
 
 
-@compiled
+@compiled_part
 def _legal_levels(state: Any, mask: NDArray[Any]) -> int:
     """Mark the prefill levels; of those that give the same batch only the highest."""
     if state.num_running + state.num_admitted == 0:
@@ -235,7 +235,7 @@ def _legal_levels(state: Any, mask: NDArray[Any]) -> int:
     return count
 
 
-@compiled
+@compiled_part
 def first_legal(mask: NDArray[Any]) -> int:
     """Return the lowest legal action."""
     action = 0
@@ -244,7 +244,7 @@ def first_legal(mask: NDArray[Any]) -> int:
     return action
 
 
-@compiled
+@compiled_part
 def apply(server: Any, key: Any, action: int) -> None:
     """Do a legal action."""
     state = server.state
@@ -259,7 +259,7 @@ def apply(server: Any, key: Any, action: int) -> None:
         read_ledger(server)
 
 
-@compiled
+@compiled_part
 def _choose(server: Any, slot: int) -> None:
     """Admit a waiting slot: it will run behind those chosen before it."""
     state = server.state
@@ -272,7 +272,7 @@ def _choose(server: Any, slot: int) -> None:
     _estimate_steps(server)
 
 
-@compiled
+@compiled_part
 def _proceed(server: Any, key: Any, level: int) -> None:
     """Form the batch and run it; as many times as nobody would be asked, if it may jump."""
     state = server.state
@@ -293,7 +293,7 @@ def _proceed(server: Any, key: Any, level: int) -> None:
     execute(server, may_jump, state.horizon_s)
 
 
-@compiled
+@compiled_part
 def settle_decisions(server: Any, key: Any, mask: NDArray[Any]) -> None:
     """Go on until there are two legal actions or more, or the run has ended; fill the mask.
 
@@ -309,7 +309,7 @@ def settle_decisions(server: Any, key: Any, mask: NDArray[Any]) -> None:
         apply(server, key, first_legal(mask))
 
 
-@compiled
+@compiled_part
 def step(server: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
     """Take one decision and go on to the next one.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.engine.events import record
 from sched_env.engine.records import (
     EVENT_FINISH,
@@ -16,19 +16,19 @@ from sched_env.engine.records import (
 from sched_env.engine.reward import punish_miss, reward_met
 
 
-@compiled
+@compiled_part
 def hopeless_from_s(request: Any) -> float:
     """Return the last time at which an immediate lone prefill would still meet the TTFT SLO."""
     return request.arrival_time_s + request.ttft_slo_s - request.lone_prefill_s
 
 
-@compiled
+@compiled_part
 def is_out_of_reach(state: Any, request: Any) -> bool:
     """Tell whether a request without output can no longer meet its TTFT SLO."""
     return request.num_output_tokens == 0 and state.clock_s > hopeless_from_s(request)
 
 
-@compiled
+@compiled_part
 def miss(state: Any, request: Any, time_s: float) -> None:
     """Count a request whose SLO can no longer be met, once."""
     if request.missed == 0:
@@ -38,7 +38,7 @@ def miss(state: Any, request: Any, time_s: float) -> None:
         punish_miss(state, request.weight, time_s)
 
 
-@compiled
+@compiled_part
 def meets_slo(request: Any) -> bool:
     """Tell whether a finished request met its TTFT and, with two tokens or more, its TPOT SLO."""
     if request.first_token_s - request.arrival_time_s > request.ttft_slo_s:
@@ -49,7 +49,7 @@ def meets_slo(request: Any) -> bool:
     return decode_s <= request.tpot_slo_s * (request.num_output_tokens - 1)
 
 
-@compiled
+@compiled_part
 def end(server: Any, request: Any, status: int, reason: int) -> None:
     """End ``request``, its row of the table, which holds no blocks any more."""
     state = server.state
@@ -75,7 +75,7 @@ def end(server: Any, request: Any, status: int, reason: int) -> None:
     record(server, kind, request, request.num_output_tokens, 0)
 
 
-@compiled
+@compiled_part
 def settle(server: Any, request: Any, status: int, reason: int) -> None:
     """Give back the blocks of a running request and end it; its seat is closed by the caller."""
     row = request.row
@@ -86,14 +86,14 @@ def settle(server: Any, request: Any, status: int, reason: int) -> None:
     end(server, server.requests[row], status, reason)
 
 
-@compiled
+@compiled_part
 def end_running(server: Any, position: int, reason: int) -> None:
     """Finish the running request at ``position`` before its last token."""
     settle(server, server.running[position], FINISHED, reason)
     remove_running(server, position)
 
 
-@compiled
+@compiled_part
 def remove_running(server: Any, position: int) -> None:
     """Close the gap of a request that leaves the running ones; order is kept."""
     state = server.state
@@ -102,7 +102,7 @@ def remove_running(server: Any, position: int) -> None:
         server.running[i] = server.running[i + 1]
 
 
-@compiled
+@compiled_part
 def first_token(server: Any, request: Any) -> None:
     """Note the first token of a running request, in its seat and in the table."""
     state = server.state

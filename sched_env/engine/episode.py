@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import (
     FULL_LEVEL,
@@ -24,7 +24,7 @@ from sched_env.workload.counter_rng import mix, uniform
 _EPISODE_STREAM = 11
 
 
-@compiled
+@compiled_part
 def reset(server: Any) -> None:
     """Empty the server: nothing has arrived, the clock is 0, all blocks are free."""
     state = server.state
@@ -62,7 +62,7 @@ def reset(server: Any) -> None:
     server.itl_counts[:] = 0
 
 
-@compiled
+@compiled_part
 def _reset_counts(state: Any) -> None:
     state.num_finished = 0
     state.num_rejected = 0
@@ -80,7 +80,7 @@ def _reset_counts(state: Any) -> None:
     state.num_missed = 0
 
 
-@compiled
+@compiled_part
 def start_episode(server: Any, key: Any, mask: NDArray[Any], offset_s: float) -> None:
     """Begin episode ``state.episode`` of ``state.env_seed`` and go on to its first decision.
 
@@ -116,7 +116,7 @@ def start_episode(server: Any, key: Any, mask: NDArray[Any], offset_s: float) ->
     state.reward = 0.0
 
 
-@compiled
+@compiled_part
 def _first_row(trace: NDArray[Any], segment: Any, start_s: float) -> int:
     """Return the first row of a segment at or after a recorded time."""
     low, high = segment.first_row, segment.end_row
@@ -129,7 +129,7 @@ def _first_row(trace: NDArray[Any], segment: Any, start_s: float) -> int:
     return low
 
 
-@compiled
+@compiled_part
 def _warm_up(server: Any, key: Any, mask: NDArray[Any]) -> None:
     """Serve from the head of the queue for ``warmup_s``, so that the server starts warm."""
     state = server.state
@@ -141,7 +141,7 @@ def _warm_up(server: Any, key: Any, mask: NDArray[Any]) -> None:
     _reset_counts(state)
 
 
-@compiled
+@compiled_part
 def head_action(state: Any, mask: NDArray[Any]) -> int:
     """Return what a scheduler without choice does: the head until it does not fit, tail victims."""
     if mask[NUM_LEVELS]:
@@ -151,7 +151,7 @@ def head_action(state: Any, mask: NDArray[Any]) -> int:
     return first_legal(mask)
 
 
-@compiled
+@compiled_part
 def may_record(server: Any) -> bool:
     """Tell whether the events of one more iteration are sure to fit."""
     state = server.state
@@ -161,7 +161,7 @@ def may_record(server: Any) -> bool:
     return state.num_recurring_events < recurring
 
 
-@compiled
+@compiled_part
 def is_idle(state: Any) -> bool:
     """Tell whether nothing waits or runs and nothing more will arrive."""
     live = state.num_running + state.num_waiting

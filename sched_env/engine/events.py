@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.engine.records import EVENT_ADMIT, EVENT_PREEMPT
 
 
-@compiled
+@compiled_part
 def record(server: Any, kind: int, request: Any, tokens: int, blocks: int) -> None:
     """Append an event at the clock, if events are recorded.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.ending import first_token, settle
 from sched_env.engine.events import record
@@ -22,7 +22,7 @@ ITL_FIRST_S = 1e-5
 ITL_RATIO = 1.01  # bin edges grow by 1 %: a percentile is known to 1 %
 
 
-@compiled
+@compiled_part
 def itl_bin(interval_s: float) -> int:
     """Return the bin of an inter-token latency."""
     if interval_s <= ITL_FIRST_S:
@@ -31,7 +31,7 @@ def itl_bin(interval_s: float) -> int:
     return min(index, ITL_BINS - 1)
 
 
-@compiled
+@compiled_part
 def execute(server: Any, may_jump: bool, until_s: float) -> None:
     """Run the scheduled batch once, or for as many iterations as nothing else can happen."""
     state = server.state
@@ -49,7 +49,7 @@ def execute(server: Any, may_jump: bool, until_s: float) -> None:
     state.iteration += iterations
 
 
-@compiled
+@compiled_part
 def _run_clock(server: Any) -> None:
     state = server.state
     state.step_time_s = step_time_s(
@@ -63,7 +63,7 @@ def _run_clock(server: Any) -> None:
     _tick(state, state.num_blocks - state.free_blocks)
 
 
-@compiled
+@compiled_part
 def _batch_size(server: Any) -> int:
     state = server.state
     if state.batch_decodes == state.batch_tokens:
@@ -74,14 +74,14 @@ def _batch_size(server: Any) -> int:
     return size
 
 
-@compiled
+@compiled_part
 def _tick(state: Any, used_blocks: int) -> None:
     state.clock_s += state.step_time_s
     state.busy_s += state.step_time_s
     state.kv_block_seconds += used_blocks * state.step_time_s
 
 
-@compiled
+@compiled_part
 def _iterations_to_next_finish(server: Any) -> int:
     left = server.running[0].stop_at_tokens - server.running[0].num_output_tokens
     for i in range(1, server.state.num_running):
@@ -90,7 +90,7 @@ def _iterations_to_next_finish(server: Any) -> int:
     return left
 
 
-@compiled
+@compiled_part
 def _run_clock_ahead(server: Any, iterations: int, until_s: float) -> int:
     """Advance the clock over up to ``iterations`` equal batches; return how many ran."""
     state = server.state
@@ -120,7 +120,7 @@ def _run_clock_ahead(server: Any, iterations: int, until_s: float) -> int:
     return done
 
 
-@compiled
+@compiled_part
 def _plan_growth(server: Any) -> None:
     """Count, for each of the next ``block_size`` tokens, the requests that need a block for it."""
     block_size = server.state.block_size
@@ -131,7 +131,7 @@ def _plan_growth(server: Any) -> None:
         server.growth[room % block_size] += 1
 
 
-@compiled
+@compiled_part
 def deliver(server: Any, iterations: int) -> None:
     """Append the output tokens of ``iterations`` batches and close the seats of the finished."""
     state = server.state
@@ -152,7 +152,7 @@ def deliver(server: Any, iterations: int) -> None:
     state.num_running = kept
 
 
-@compiled
+@compiled_part
 def _append(server: Any, request: Any, iterations: int) -> None:
     """Append ``iterations`` output tokens to a request whose tokens are all computed."""
     state = server.state

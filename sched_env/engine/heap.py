@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 
 
-@compiled
+@compiled_part
 def precedes(left: Any, right: Any) -> bool:
     """Tell whether ``left`` comes before ``right``; both are ENTRY or REQUEST records."""
     if left.key != right.key:
@@ -19,7 +19,7 @@ def precedes(left: Any, right: Any) -> bool:
     return left.tie < right.tie
 
 
-@compiled
+@compiled_part
 def push(
     heap: NDArray[Any], size: int, key: float, second_key: float, tie: int, row: int
 ) -> None:
@@ -37,7 +37,7 @@ def push(
         child = parent
 
 
-@compiled
+@compiled_part
 def drop_top(heap: NDArray[Any], size: int) -> None:
     """Remove the smallest entry of a heap of ``size`` entries; the caller counts it."""
     last = size - 1
@@ -55,7 +55,7 @@ def drop_top(heap: NDArray[Any], size: int) -> None:
         parent = child
 
 
-@compiled
+@compiled_part
 def _swap(left: Any, right: Any) -> None:
     left.key, right.key = right.key, left.key
     left.second_key, right.second_key = right.second_key, left.second_key

@@ -9,30 +9,30 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 
 
-@compiled
+@compiled_part
 def discount_at(state: Any, time_s: float) -> float:
     """Return the discount from the start of the step to ``time_s``."""
     return math.exp(-(time_s - state.step_start_s) / state.discount_time_s)
 
 
-@compiled
+@compiled_part
 def reward_met(state: Any, weight: float, time_s: float) -> None:
     """Goodput at completion: ``reward_goodput`` x weight for a request that met its SLO."""
     if state.reward_goodput != 0.0:
         state.reward += state.reward_goodput * weight * discount_at(state, time_s)
 
 
-@compiled
+@compiled_part
 def punish_miss(state: Any, weight: float, time_s: float) -> None:
     """Missed SLO: ``reward_miss`` x weight, once, when the deadline passes or at rejection."""
     if state.reward_miss != 0.0:
         state.reward -= state.reward_miss * weight * discount_at(state, time_s)
 
 
-@compiled
+@compiled_part
 def punish_recompute(state: Any, tokens: int) -> None:
     """Recompute cost: ``reward_recompute`` for each thousand computed tokens thrown away."""
     if state.reward_recompute != 0.0:
@@ -40,7 +40,7 @@ def punish_recompute(state: Any, tokens: int) -> None:
         state.reward -= cost * discount_at(state, state.clock_s)
 
 
-@compiled
+@compiled_part
 def settle_waiting(state: Any) -> None:
     """Waiting: ``reward_waiting`` x weight x second, up to the clock (Little's law)."""
     if state.reward_waiting != 0.0 and state.clock_s > state.waiting_since_s:
@@ -48,7 +48,7 @@ def settle_waiting(state: Any) -> None:
     state.waiting_since_s = state.clock_s
 
 
-@compiled
+@compiled_part
 def punish_waiting(state: Any, weight: float, since_s: float) -> None:
     """Integrate the waiting of ``weight`` from ``since_s`` to the clock, discounted."""
     if state.reward_waiting != 0.0:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.engine.ending import end, end_running, is_out_of_reach, remove_running
 from sched_env.engine.events import record
 from sched_env.engine.heap import push
@@ -29,20 +29,20 @@ from sched_env.engine.reward import punish_recompute
 from sched_env.engine.waiting import dequeue, enqueue, num_tokens, reorder
 
 
-@compiled
+@compiled_part
 def blocks_for(tokens: int, block_size: int) -> int:
     """Return the number of KV blocks that hold ``tokens``."""
     return (tokens + block_size - 1) // block_size
 
 
-@compiled
+@compiled_part
 def is_decoding(request: Any) -> bool:
     """Tell whether only the last output token is left to compute."""
     left = num_tokens(request) - request.num_computed_tokens
     return left == 1 and request.num_output_tokens > 0
 
 
-@compiled
+@compiled_part
 def grow(state: Any, request: Any, tokens: int) -> bool:
     """Take the blocks that ``tokens`` more computed tokens need; take none if too few are free."""
     held = request.num_computed_tokens + tokens
@@ -55,7 +55,7 @@ def grow(state: Any, request: Any, tokens: int) -> bool:
     return True
 
 
-@compiled
+@compiled_part
 def assign(server: Any, request: Any, tokens: int) -> None:
     """Put ``tokens`` of ``request`` into the batch and count what the step-time model needs."""
     state = server.state
@@ -70,12 +70,12 @@ def assign(server: Any, request: Any, tokens: int) -> None:
     request.num_computed_tokens += tokens
 
 
-@compiled
+@compiled_part
 def _attention(cost: Any, past: int, chunk: int) -> float:
     return max(chunk, cost.mixed_min_chunk_tokens) * (past + 0.5 * chunk)
 
 
-@compiled
+@compiled_part
 def withdraw(server: Any, request: Any) -> None:
     """Take a request out of the batch again."""
     state = server.state
@@ -91,7 +91,7 @@ def withdraw(server: Any, request: Any) -> None:
         state.batch_attention -= _attention(server.cost, request.num_computed_tokens, tokens)
 
 
-@compiled
+@compiled_part
 def preempt(server: Any, key: Any, position: int) -> None:
     """Send a running request back to wait: its blocks and computed tokens go, its outputs stay."""
     state = server.state
@@ -125,7 +125,7 @@ def preempt(server: Any, key: Any, position: int) -> None:
     enqueue(server, key, waiting)
 
 
-@compiled
+@compiled_part
 def victim(server: Any, key: Any) -> int:
     """Return the position of the running request that makes room.
 
@@ -144,7 +144,7 @@ def victim(server: Any, key: Any) -> int:
     return worst
 
 
-@compiled
+@compiled_part
 def open_batch(state: Any) -> None:
     """Start an empty batch."""
     state.num_preempted_now = 0
@@ -155,7 +155,7 @@ def open_batch(state: Any) -> None:
     state.batch_attention = 0.0
 
 
-@compiled
+@compiled_part
 def schedule_running(server: Any, key: Any, prefill_cap: int) -> None:
     """Give each running request its tokens, in order, preempting when blocks run short.
 
@@ -185,7 +185,7 @@ def schedule_running(server: Any, key: Any, prefill_cap: int) -> None:
         position += 1
 
 
-@compiled
+@compiled_part
 def tokens_to_schedule(state: Any, request: Any, prefill_cap: int) -> int:
     """Return how many tokens of ``request`` the batch can still take."""
     left = num_tokens(request) - request.num_computed_tokens
@@ -195,7 +195,7 @@ def tokens_to_schedule(state: Any, request: Any, prefill_cap: int) -> int:
     return max(tokens, 0)
 
 
-@compiled
+@compiled_part
 def fits(state: Any, request: Any, chunk: int, free_blocks: int) -> bool:
     """Tell whether a waiting request may take ``chunk`` tokens of a batch, by its blocks.
 
@@ -206,7 +206,7 @@ def fits(state: Any, request: Any, chunk: int, free_blocks: int) -> bool:
     return blocks_for(tokens, state.block_size) <= free_blocks
 
 
-@compiled
+@compiled_part
 def admit(server: Any, request: Any, tokens: int) -> None:
     """Append a waiting request to the running ones, with its first chunk in the batch."""
     state = server.state
@@ -222,7 +222,7 @@ def admit(server: Any, request: Any, tokens: int) -> None:
     record(server, EVENT_ADMIT, seat, tokens, seat.num_blocks)
 
 
-@compiled
+@compiled_part
 def schedule_waiting(server: Any) -> None:
     """Admit from the head of the queue until one does not fit (head-of-line blocking)."""
     state = server.state
@@ -239,7 +239,7 @@ def schedule_waiting(server: Any) -> None:
         dequeue(server, 0)
 
 
-@compiled
+@compiled_part
 def schedule(server: Any, key: Any) -> None:
     """Form a batch: running requests, then waiting ones.
 
@@ -255,7 +255,7 @@ def schedule(server: Any, key: Any) -> None:
         schedule_waiting(server)
 
 
-@compiled
+@compiled_part
 def admission_is_closed(server: Any) -> bool:
     """Tell whether more batches like this one would admit nobody, until something else happens.
 

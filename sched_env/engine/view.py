@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import NUM_LEVELS, tpot_slack_s
 from sched_env.engine.layout import NUM_GLOBAL_FEATURES, NUM_SLOT_FEATURES
@@ -16,13 +16,13 @@ from sched_env.engine.schedule import blocks_for
 from sched_env.engine.waiting import cache_logarithms, num_tokens
 
 
-@compiled
+@compiled_part
 def squash(x: float) -> float:
     """Return x / (1 + |x|)."""
     return x / (1.0 + abs(x))
 
 
-@compiled
+@compiled_part
 def view(server: Any, mask: NDArray[Any], observation: NDArray[Any]) -> None:
     """Write the observation, float32 (size,), of a server whose ``mask`` is up to date."""
     state = server.state
@@ -54,7 +54,7 @@ def view(server: Any, mask: NDArray[Any], observation: NDArray[Any]) -> None:
         _view_future(server, observation[edge + NUM_GLOBAL_FEATURES :], shown_waiting)
 
 
-@compiled
+@compiled_part
 def _best_density(server: Any, shown: int) -> float:
     best = -np.inf
     for k in range(shown):
@@ -62,14 +62,14 @@ def _best_density(server: Any, shown: int) -> float:
     return best
 
 
-@compiled
+@compiled_part
 def ttft_slack_s(state: Any, request: Any) -> float:
     """Return how long a request may still wait before a lone prefill would be too late."""
     deadline_s = request.arrival_time_s + request.ttft_slo_s
     return deadline_s - state.clock_s - request.lone_prefill_s
 
 
-@compiled
+@compiled_part
 def _view_slot(state: Any, request: Any, slot: NDArray[Any], best_density: float) -> None:
     """Write the features of one request; the caller adds those of its place."""
     has_token = request.num_output_tokens > 0
@@ -97,7 +97,7 @@ def _view_slot(state: Any, request: Any, slot: NDArray[Any], best_density: float
     slot[21] = request.tpot_slo_s / (request.tpot_slo_s + 0.1)
 
 
-@compiled
+@compiled_part
 def _view_globals(server: Any, out: NDArray[Any], shown_waiting: int) -> None:
     state = server.state
     urgent, late, longest_s = 0.0, 0.0, 0.0
@@ -136,7 +136,7 @@ def _view_globals(server: Any, out: NDArray[Any], shown_waiting: int) -> None:
     out[23] = squash(state.running_decode_tokens / 8192.0)
 
 
-@compiled
+@compiled_part
 def _view_future(server: Any, out: NDArray[Any], shown_waiting: int) -> None:
     """Write what no policy may know: the arrivals to come and the true lengths."""
     state = server.state
@@ -153,7 +153,7 @@ def _view_future(server: Any, out: NDArray[Any], shown_waiting: int) -> None:
     out[7] = squash(left / 8192.0)
 
 
-@compiled
+@compiled_part
 def _time_to_arrival(server: Any, ahead: int, scale_s: float) -> float:
     state = server.state
     time_s = arrival_time_s(state, server.trace, state.next_row + ahead)
@@ -162,7 +162,7 @@ def _time_to_arrival(server: Any, ahead: int, scale_s: float) -> float:
     return squash(max(time_s - state.clock_s, 0.0) / scale_s)
 
 
-@compiled
+@compiled_part
 def _coming_tokens(server: Any, count: int) -> float:
     state = server.state
     last = min(state.next_row + count, state.num_rows) - 1

@@ -10,25 +10,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.engine.heap import drop_top, precedes, push
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
 
 
-@compiled
+@compiled_part
 def num_tokens(request: Any) -> int:
     """Return the length of the sequence so far: prompt and outputs."""
     return request.prompt_tokens + request.num_output_tokens
 
 
-@compiled
+@compiled_part
 def decode_tokens_left(request: Any) -> float:
     """Return the predicted number of output tokens still to come, at least 1."""
     return max(request.predicted_output_tokens - request.num_output_tokens, 1.0)
 
 
-@compiled
+@compiled_part
 def enqueue(server: Any, key: Any, request: Any) -> None:
     """Let ``request`` wait, at the place that ``key`` gives it.
 
@@ -48,7 +48,7 @@ def enqueue(server: Any, key: Any, request: Any) -> None:
     _place(server, request)
 
 
-@compiled
+@compiled_part
 def cache_logarithms(request: Any) -> None:
     """Refresh the logarithms that the observation shows; they hold while it waits."""
     decode = decode_tokens_left(request)
@@ -58,7 +58,7 @@ def cache_logarithms(request: Any) -> None:
     request.log_density = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6))
 
 
-@compiled
+@compiled_part
 def _place(server: Any, request: Any) -> None:
     state = server.state
     if state.num_front == state.front_size:
@@ -76,7 +76,7 @@ def _place(server: Any, request: Any) -> None:
     state.num_front += 1
 
 
-@compiled
+@compiled_part
 def _push_back(server: Any, request: Any) -> None:
     state = server.state
     server.requests[request.row] = request
@@ -91,7 +91,7 @@ def _push_back(server: Any, request: Any) -> None:
     state.num_backlog += 1
 
 
-@compiled
+@compiled_part
 def dequeue(server: Any, position: int) -> None:
     """Take ``front[position]`` out of the waiting ones; the caller has copied it."""
     state = server.state
@@ -102,7 +102,7 @@ def dequeue(server: Any, position: int) -> None:
     _refill(server)
 
 
-@compiled
+@compiled_part
 def leave(state: Any, request: Any) -> None:
     """Count ``request`` out of the waiting ones (one in the backlog stays there as a husk)."""
     settle_waiting(state)
@@ -112,7 +112,7 @@ def leave(state: Any, request: Any) -> None:
     state.waiting_decode_tokens -= decode_tokens_left(request)
 
 
-@compiled
+@compiled_part
 def _refill(server: Any) -> None:
     state = server.state
     while state.num_front < state.front_size and state.num_backlog > 0:
@@ -124,13 +124,13 @@ def _refill(server: Any) -> None:
             state.num_front += 1
 
 
-@compiled
+@compiled_part
 def is_waiting(request: Any) -> bool:
     """Tell whether a row of the table waits (new or preempted)."""
     return request.status == WAITING or request.status == PREEMPTED
 
 
-@compiled
+@compiled_part
 def position_of(server: Any, row: int) -> int:
     """Return where ``row`` stands in the front, or -1 where it lies in the backlog."""
     for position in range(server.state.num_front):
@@ -139,7 +139,7 @@ def position_of(server: Any, row: int) -> int:
     return -1
 
 
-@compiled
+@compiled_part
 def reorder(server: Any, key: Any) -> None:
     """Sort all waiting requests anew, for keys that change with time. O(n + front_size log n)."""
     state = server.state

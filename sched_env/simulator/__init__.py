@@ -1,0 +1,8 @@
+"""Run it: the scheduler for scripts, and a whole trace under a policy."""
+
+from __future__ import annotations
+
+from sched_env.simulator.result import SimulationResult
+from sched_env.simulator.simulate import at_load, fcfs_capacity_rps, simulate
+
+__all__ = ["SimulationResult", "at_load", "fcfs_capacity_rps", "simulate"]
