@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import numba
@@ -221,11 +221,17 @@ def _names(function: Any, seen: set[int] | None = None) -> set[str]:
     for code in _nested(function.__code__):
         found.update(code.co_names)
         found.update(text for text in code.co_consts if isinstance(text, str))
-    for name in list(found):
-        called = _plain(reachable.get(name))
-        if isinstance(called, FunctionType) and id(called) not in seen:
+    used = [reachable[name] for name in found if name in reachable]
+    modules = [value for value in used if isinstance(value, ModuleType)]
+    used += [getattr(module, name, None) for module in modules for name in found]
+    for called in map(_plain, used):
+        if isinstance(called, FunctionType) and id(called) not in seen and _is_users(called):
             found |= _names(called, seen)
     return found
+
+
+def _is_users(function: FunctionType) -> bool:
+    return function.__module__.partition(".")[0] not in ("math", "numba", "numpy")
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from sched_env.policy.registry import resolve_policy
 IS_PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 
 needs_compiler = pytest.mark.skipif(IS_PLAIN, reason="it is about what the compiler does")
+
+
+_this_module = sys.modules[__name__]
 
 
 @compiled
@@ -136,6 +140,10 @@ def _reads_through_a_callee(request, now):
     return _true_work(request), 0.0
 
 
+def _reads_through_a_module(request, now):
+    return _this_module._true_work(request), np.maximum(now, 0.0)
+
+
 def _reads_by_index(request, now):
     return request["output_tokens"]
 
@@ -149,7 +157,13 @@ def _reads_in_a_nested_function(request, now):
 
 @pytest.mark.parametrize(
     "key",
-    [_reads_directly, _reads_through_a_callee, _reads_by_index, _reads_in_a_nested_function],
+    [
+        _reads_directly,
+        _reads_through_a_callee,
+        _reads_through_a_module,
+        _reads_by_index,
+        _reads_in_a_nested_function,
+    ],
 )
 def test_a_key_that_reads_the_hidden_length_is_privileged_and_refused(key):
     policy = Heuristic("oracle", key)
