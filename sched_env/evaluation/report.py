@@ -97,7 +97,8 @@ def report_text(
         parts.append(f"![{comparison.metric} by trace and load]({plot.name})\n")
     parts.append(markdown(metric_table("Outcomes, mean over cells", rows, OUTCOME_COLUMNS)))
     parts.append(markdown(metric_table("Latency in ms, mean over cells", rows, LATENCY_COLUMNS)))
-    parts.append(markdown(metric_table("By service class, mean over cells", rows, _classes(rows))))
+    if classes := _classes(rows):
+        parts.append(markdown(metric_table("By service class, mean over cells", rows, classes)))
     parts.append(_setting(rows, folder))
     return "\n".join(parts)
 

@@ -17,7 +17,7 @@ COMPLETE_REASONS = (STOP, LENGTH, MAX_MODEL_LEN)
 """Reasons of a finish with all the output that was asked for; ``kv_capacity`` cuts it short."""
 
 RequestOutcomes = npt.NDArray[np.void]
-"""The outcome table: a structured array (num_requests,)."""
+"""The outcome table: REQUEST of `sched_env.engine.records` (num_requests,)."""
 
 Floats = npt.NDArray[np.float64]
 """A float64 array, mostly one value a request (num_requests,)."""
@@ -40,8 +40,28 @@ class Outcome(Protocol):
         ...
 
     @property
+    def num_iterations(self) -> int:
+        """Batches that the server ran."""
+        ...
+
+    @property
+    def num_decisions(self) -> int:
+        """Decisions asked of a learned policy; 0 under a heuristic."""
+        ...
+
+    @property
+    def num_invalid_actions(self) -> int:
+        """Decisions that were illegal, and replaced."""
+        ...
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Tokens computed, those computed again included."""
+        ...
+
+    @property
     def kv_usage_mean(self) -> float:
-        """Mean share of KV blocks in use, weighted by time, 0 to 1."""
+        """Mean share of KV blocks in use while batches ran, 0 to 1."""
         ...
 
     @property

@@ -25,7 +25,13 @@ def num_recomputed_tokens(requests: RequestOutcomes) -> int:
     return int(requests["num_recomputed_tokens"].sum())
 
 
-def recompute_tax(requests: RequestOutcomes) -> float:
-    """Return tokens computed again / tokens computed, 0 to 1; NaN where none was computed."""
-    computed = int(requests["num_computed_total"].sum())
-    return num_recomputed_tokens(requests) / computed if computed else float("nan")
+def recompute_tax(requests: RequestOutcomes, num_computed_tokens: int) -> float:
+    """Return tokens computed again / tokens computed, 0 to 1; NaN where none was computed.
+
+    Args:
+        requests: The outcome table.
+        num_computed_tokens: Tokens computed in the run, those computed again included.
+    """
+    if num_computed_tokens == 0:
+        return float("nan")
+    return num_recomputed_tokens(requests) / num_computed_tokens

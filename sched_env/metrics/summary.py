@@ -50,8 +50,8 @@ def summarize(
     row.update(_slo_metrics(requests, result.span_s))
     row.update(_latency_metrics(result))
     row.update(_fairness_metrics(result, starvation_s))
-    row.update(_preemption_metrics(requests))
-    row.update(_throughput_metrics(result))
+    row.update(_preemption_metrics(result))
+    row.update(_engine_metrics(result))
     for index, name in enumerate(class_names):
         row.update(_class_metrics(requests[requests["service_class"] == index], name))
     return row
@@ -89,17 +89,18 @@ def _fairness_metrics(result: Outcome, starvation_s: float) -> Row:
     }
 
 
-def _preemption_metrics(requests: RequestOutcomes) -> Row:
+def _preemption_metrics(result: Outcome) -> Row:
+    requests = result.requests
     return {
         "num_preemptions": preemption.num_preemptions(requests),
         "num_preempted_requests": preemption.num_preempted_requests(requests),
         "max_preemptions_per_request": preemption.max_preemptions_per_request(requests),
         "num_recomputed_tokens": preemption.num_recomputed_tokens(requests),
-        "recompute_tax": preemption.recompute_tax(requests),
+        "recompute_tax": preemption.recompute_tax(requests, result.num_computed_tokens),
     }
 
 
-def _throughput_metrics(result: Outcome) -> Row:
+def _engine_metrics(result: Outcome) -> Row:
     requests, span_s = result.requests, result.span_s
     return {
         "request_throughput": throughput.request_throughput(requests, span_s),
@@ -107,6 +108,9 @@ def _throughput_metrics(result: Outcome) -> Row:
         "total_token_throughput": throughput.total_token_throughput(requests, span_s),
         "kv_cache_usage_mean": float(result.kv_usage_mean),
         "makespan_s": float(span_s),
+        "num_iterations": int(result.num_iterations),
+        "num_decisions": int(result.num_decisions),
+        "num_invalid_actions": int(result.num_invalid_actions),
     }
 
 

@@ -6,30 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sched_env.engine.records import FINISHED, LENGTH
-
-OUTCOME = np.dtype(
-    [
-        ("row", "i8"),
-        ("arrival_time_s", "f8"),
-        ("prompt_tokens", "i4"),
-        ("output_tokens", "i4"),
-        ("num_output_tokens", "i4"),
-        ("priority", "f8"),
-        ("weight", "f8"),
-        ("service_class", "i4"),
-        ("ttft_slo_s", "f8"),
-        ("tpot_slo_s", "f8"),
-        ("first_scheduled_s", "f8"),
-        ("first_token_s", "f8"),
-        ("finish_s", "f8"),
-        ("status", "i1"),
-        ("finish_reason", "i1"),
-        ("num_preemptions", "i4"),
-        ("num_recomputed_tokens", "i8"),
-        ("num_computed_total", "i8"),
-    ]
-)
+from sched_env.engine.records import FINISHED, LENGTH, REQUEST
 
 NAN = float("nan")
 
@@ -43,7 +20,6 @@ def served(arrival, scheduled, first, finish, tokens, **fields):
         "finish_s": finish,
         "num_output_tokens": tokens,
         "output_tokens": tokens,
-        "num_computed_total": 10 + tokens - 1,
     } | fields
 
 
@@ -58,13 +34,12 @@ def unserved(arrival, status, reason, finish=NAN, **fields):
         "finish_s": finish,
         "output_tokens": 5,
         "num_output_tokens": 0,
-        "num_computed_total": 0,
     } | fields
 
 
 def outcomes(*requests):
     """Build an outcome table; fields not given take plain defaults."""
-    table = np.zeros(len(requests), OUTCOME)
+    table = np.zeros(len(requests), REQUEST)
     table["row"] = np.arange(len(requests))
     table["prompt_tokens"] = 10
     table["weight"] = 1.0
@@ -84,6 +59,10 @@ class FakeResult:
 
     requests: np.ndarray
     span_s: float = 10.0
+    num_iterations: int = 7
+    num_decisions: int = 0
+    num_invalid_actions: int = 0
+    num_computed_tokens: int = 100
     kv_usage_mean: float = 0.5
     itl_counts: np.ndarray = field(default_factory=lambda: np.array([3, 1]))
     itl_edges_s: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.1, 0.3]))

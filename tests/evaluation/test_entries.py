@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from sched_env.errors import SchedEnvError, UnknownNameError
+from sched_env.evaluation import entries
+from sched_env.evaluation.entries import (
+    Cell,
+    check_loads,
+    check_seeds,
+    policy_entries,
+    trace_entries,
+)
+from sched_env.policy.registry import resolve_policy
+from sched_env.workload import RequestTable, TraceSource
+
+
+class Network:
+    """Stands for an exported policy of some folder."""
+
+    kind = "network"
+    reference = ""
+    parameters = ()
+    weights_sha256 = "ab"
+
+    def __init__(self, name="pointer"):
+        self.name = name
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    def resolve(target):
+        return Network() if "/" in str(target) else resolve_policy(target)
+
+    monkeypatch.setattr(entries, "resolve_policy", resolve)
+
+
+def labels(policies):
+    return [entry.label for entry in policy_entries(policies)]
+
+
+def test_heuristics_go_by_their_name():
+    (entry,) = policy_entries(["sjf"])
+    assert (entry.label, entry.target, entry.kind) == ("sjf", "sjf", "heuristic")
+    assert labels("sjf") == ["sjf"]
+    assert labels([resolve_policy("fcfs")]) == ["fcfs"]
+
+
+def test_labels_can_be_chosen():
+    assert labels(["mine=sjf", "fcfs"]) == ["mine", "fcfs"]
+    assert labels({"a": "sjf", "b": "sjf"}) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("exported")
+def test_exported_policies_of_one_name_go_by_their_run():
+    assert labels(["runs/a/policy"]) == ["pointer"]
+    assert labels(["runs/x/seed0/policy", Path("runs/x/seed1"), "fcfs"]) == [
+        "seed0",
+        "seed1",
+        "fcfs",
+    ]
+    (entry,) = policy_entries([Path("runs/a")])
+    assert entry.target == str(Path("runs/a"))
+    assert entry.description["weights_sha256"] == "ab"
+
+
+@pytest.mark.usefixtures("exported")
+@pytest.mark.parametrize(
+    "doubled", [["sjf", "sjf"], ["runs/a", "runs/a/policy"], ["fcfs=sjf", "fcfs"]]
+)
+def test_two_policies_of_one_label(doubled):
+    with pytest.raises(SchedEnvError, match="is given twice"):
+        policy_entries(doubled)
+
+
+def test_unknown_policy_offers_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean 'aging'"):
+        policy_entries(["fcfs", "agng"])
+
+
+def test_a_policy_that_reads_the_true_length_is_refused(tmp_path, monkeypatch):
+    source = "def cheat(request, now):\n    return float(request.output_tokens)\n"
+    (tmp_path / "clairvoyant_module.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SchedEnvError, match="reads the true output length"):
+        policy_entries(["clairvoyant_module:cheat"])
+
+
+def test_traces_go_by_file_or_source():
+    table = RequestTable.from_columns(
+        arrival_time_s=[0.0], prompt_tokens=[1], output_tokens=[1], source=TraceSource(name="t")
+    )
+    found = trace_entries(["azure_conv", "data/Azure_2023.csv.gz", Path("b.jsonl"), table])
+    assert [entry.label for entry in found] == ["azure_conv", "Azure_2023", "b", "t"]
+    assert trace_entries({"mine": "a/b.csv"})[0].label == "mine"
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "message"),
+    [
+        (policy_entries, [], "no policies"),
+        (trace_entries, [], "no traces"),
+        (trace_entries, ["a/x.csv", "b/x.csv"], "trace 'x' is given twice"),
+        (check_loads, [], "no loads"),
+        (check_loads, [0.0], "load 0 is not possible: give a finite number above 0"),
+        (check_loads, [-1], "load -1 is not possible"),
+        (check_loads, [math.nan], "load nan is not possible"),
+        (check_loads, [math.inf], "load inf is not possible"),
+        (check_loads, [1, 1.0], r"load '1\.0' is given twice"),
+        (check_seeds, 0, "0 seeds are not enough"),
+        (check_seeds, -2, "-2 seeds are not enough"),
+        (check_seeds, [], "no seeds"),
+        (check_seeds, [3, -1], "seed -1 is not possible"),
+        (check_seeds, [3, 3], "seed '3' is given twice"),
+    ],
+)
+def test_what_cannot_be_evaluated(call, argument, message):
+    with pytest.raises(SchedEnvError, match=message):
+        call(argument)
+
+
+def test_loads_and_seeds():
+    assert check_loads(1) == (1.0,)
+    assert check_loads([0.8, None]) == (0.8, None)
+    assert check_seeds(3) == (0, 1, 2)
+    assert check_seeds([7, 5]) == (7, 5)
+
+
+def test_a_cell_says_where_it_is():
+    (policy,), (trace,) = policy_entries(["sjf"]), trace_entries(["azure_conv"])
+    assert str(Cell(policy, trace, 0.8, 4)) == (
+        "policy 'sjf', trace 'azure_conv', load 0.8, seed 4"
+    )
+    assert "own rate" in str(Cell(policy, trace, None, 0))
