@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled, compiled_part
 from sched_env.policy.layers import MASKED_LOGIT, best_legal, copy_into
 from sched_env.policy.mlp import mlp_logits
 from sched_env.policy.normalisation import normalise
@@ -47,7 +47,7 @@ class ObservationSizes(NamedTuple):
     num_levels: int
 
 
-@compiled
+@compiled_part
 def _normalise_row(
     row: np.ndarray, seen: ObservationSizes, norm: np.ndarray, clip: np.float32, x: np.ndarray
 ) -> None:
@@ -65,7 +65,7 @@ def _normalise_row(
     normalise(row[first:], mean, inverse_std, clip, x[first:])
 
 
-@compiled
+@compiled_part
 def _choose(
     slots: np.ndarray,
     seen: ObservationSizes,
@@ -81,7 +81,7 @@ def _choose(
     return best_legal(logits, mask)
 
 
-@compiled
+@compiled_part
 def _unpack(network: Network) -> tuple[ObservationSizes, PriorParameters]:
     s, n = network.sizes, network.numbers
     seen = ObservationSizes(s[0], s[1], s[2], s[3], s[4])

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled, compiled_part
 
 MASKED_LOGIT = np.float32(-1e8)
 """Logit of an illegal action; sb3-contrib's ``MaskableCategorical`` uses the same number."""
 
 
-@compiled
+@compiled_part
 def copy_into(out: np.ndarray, x: np.ndarray) -> None:
     """Copy ``x`` to ``out``, both (n,); ``out[:] = x`` takes numba seconds to compile."""
     for index in range(out.size):
         out[index] = x[index]
 
 
-@compiled
+@compiled_part
 def add_product(out: np.ndarray, x: np.ndarray, weight: np.ndarray) -> None:
     """Add ``x @ weight`` to ``out``, row after row of ``weight`` (four rows a pass over ``out``).
 
@@ -43,7 +43,7 @@ def add_product(out: np.ndarray, x: np.ndarray, weight: np.ndarray) -> None:
             out[column] += x[row] * weight[row, column]
 
 
-@compiled
+@compiled_part
 def relu(x: np.ndarray) -> None:
     """Replace the negative entries of ``x``, float32 (n,), by zero."""
     for index in range(x.size):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.policy.layers import add_product, copy_into, relu
 
 ACTIVATIONS = ("relu", "tanh")
@@ -37,7 +37,7 @@ def mlp_tensor_shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-@compiled
+@compiled_part
 def mlp_logits(
     flat: np.ndarray, sizes: np.ndarray, is_tanh: bool, x: np.ndarray, logits: np.ndarray
 ) -> None:

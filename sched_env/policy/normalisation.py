@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 
 
 def normalisation_tensor_shapes(
@@ -26,7 +26,7 @@ def normalisation_tensor_shapes(
     }
 
 
-@compiled
+@compiled_part
 def normalise(
     x: np.ndarray, mean: np.ndarray, inverse_std: np.ndarray, clip: np.float32, out: np.ndarray
 ) -> None:

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 from sched_env.policy.layers import MASKED_LOGIT, add_product, copy_into, relu
 
 
@@ -90,7 +90,7 @@ def pointer_tensor_shapes(shape: PointerShape) -> dict[str, tuple[int, ...]]:
     }
 
 
-@compiled
+@compiled_part
 def unpack_pointer(flat: np.ndarray, shape: PointerShape) -> PointerWeights:
     """View the flat float32 vector of all parameters as named tensors, without a copy."""
     f, h, levels = shape.num_slot_features, shape.hidden_size, shape.num_levels
@@ -118,7 +118,7 @@ def unpack_pointer(flat: np.ndarray, shape: PointerShape) -> PointerWeights:
     )
 
 
-@compiled
+@compiled_part
 def _embed(
     slots: np.ndarray,
     present: np.ndarray,
@@ -153,7 +153,7 @@ def _embed(
                 mean[unit] /= np.float32(count)
 
 
-@compiled
+@compiled_part
 def _score(
     embedded: np.ndarray,
     present: np.ndarray,
@@ -180,7 +180,7 @@ def _score(
         scores[slot] = total
 
 
-@compiled
+@compiled_part
 def pointer_logits(
     flat: np.ndarray,
     shape: PointerShape,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 
 
 class PriorParameters(NamedTuple):
@@ -37,7 +37,7 @@ class PriorParameters(NamedTuple):
     score_scale: np.float32 = np.float32(5)
 
 
-@compiled
+@compiled_part
 def add_prior(
     prior: PriorParameters,
     slots: np.ndarray,
