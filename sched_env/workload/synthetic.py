@@ -119,13 +119,7 @@ def synthesize(
     chosen = workload(recipe) if isinstance(recipe, str) else recipe
     if seed < 0:
         raise ConfigError(f"seed {seed} must be >= 0")
-    if burst_cv is not None and arrival is not None:
-        raise ConfigError("give burst_cv or arrival, not both: each replaces the arrivals")
-    if arrival is not None:
-        chosen = dataclasses.replace(chosen, arrival=arrival)
-    if burst_cv is not None:
-        gamma = GammaArrivals(chosen.arrival.mean_rate_rps, burst_cv)
-        chosen = dataclasses.replace(chosen, arrival=gamma)
+    chosen = _with_arrivals(chosen, burst_cv, arrival)
     times = _arrival_times(chosen, num_requests, duration_s, rate_rps, seed)
     z_prompt, z_output = correlated_normals(
         np.random.default_rng([seed, 1]), chosen.rho, len(times)
@@ -137,6 +131,17 @@ def synthesize(
         output_tokens=chosen.output.sample_at(z_output),
         source=TraceSource(name=chosen.name, format="synthetic", notes=notes),
     )
+
+
+def _with_arrivals(
+    chosen: Workload, burst_cv: float | None, arrival: ArrivalProcess | None
+) -> Workload:
+    """Return the workload with its arrivals replaced, if anything replaces them."""
+    if burst_cv is not None and arrival is not None:
+        raise ConfigError("give burst_cv or arrival, not both: each replaces the arrivals")
+    if burst_cv is not None:
+        arrival = GammaArrivals(chosen.arrival.mean_rate_rps, burst_cv)
+    return chosen if arrival is None else dataclasses.replace(chosen, arrival=arrival)
 
 
 def _arrival_times(

@@ -17,3 +17,15 @@ def five_requests() -> RequestTable:
         hash_ids=HashIds.from_lists([[1, 2], [1], [7], [1, 2, 3], [-4]], 512),
         source=TraceSource(name="five"),
     )
+
+
+def ids_of(table: RequestTable) -> list[list[int]]:
+    """Return each request's prefix block ids."""
+    hash_ids = sharing(table)
+    return [hash_ids.row(index).tolist() for index in range(len(hash_ids))]
+
+
+def sharing(table: RequestTable) -> HashIds:
+    """Return the prefix ids of a table that must have some."""
+    assert table.hash_ids is not None
+    return table.hash_ids

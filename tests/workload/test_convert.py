@@ -5,7 +5,7 @@ import pytest
 
 from sched_env.errors import TraceError
 from sched_env.workload import RequestTable, read_trace, synthesize, write_trace
-from tests.workload.made_tables import five_requests
+from tests.workload.made_tables import five_requests, sharing
 
 _SUFFIXES = (".csv", ".jsonl", ".parquet")
 
@@ -29,8 +29,8 @@ def test_times_come_back_bit_by_bit(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", _SUFFIXES)
 def test_prefix_ids_are_never_lost(tmp_path, suffix):
     again = read_trace(write_trace(five_requests(), tmp_path / f"t{suffix}"))
-    assert again.hash_ids.block_tokens == 512
-    assert again.hash_ids.values.tolist() == five_requests().hash_ids.values.tolist()
+    assert sharing(again).block_tokens == 512
+    assert sharing(again).values.tolist() == sharing(five_requests()).values.tolist()
 
 
 def test_a_plain_table_writes_three_columns(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from sched_env.errors import TraceError
 from sched_env.workload import HashIds, RequestTable, TraceSource, summarize
-from sched_env.workload.inspect import dispersion, leading_hits, spearman
+from sched_env.workload.inspect import dispersion, leading_hits, prefix_summary, spearman
 from tests.workload.made_tables import five_requests
 
 
@@ -54,7 +54,8 @@ def test_prefix_hits_count_leading_blocks_only_and_never_the_whole_prompt():
         output_tokens=[1] * 6,
         hash_ids=hash_ids,
     )
-    prefix = summarize(table).prefix
+    prefix = prefix_summary(table)
+    assert summarize(table).prefix == prefix
     assert prefix.num_blocks == 13
     assert prefix.block_hit_rate == pytest.approx(4 / 13)
     assert prefix.token_hit_rate == pytest.approx((8 + 7) / 53)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,8 +17,12 @@ from sched_env.workload import (
 )
 
 
-def _class(share=1.0, weight=1.0, ttft_slo_s=1.0, tpot_slo_s=0.1):
-    return SimpleNamespace(share=share, weight=weight, ttft_slo_s=ttft_slo_s, tpot_slo_s=tpot_slo_s)
+@dataclass(frozen=True)
+class _Class:
+    share: float = 1.0
+    weight: float = 1.0
+    ttft_slo_s: float = 1.0
+    tpot_slo_s: float = 0.1
 
 
 def test_the_defaults():
@@ -37,7 +41,7 @@ def test_classes_are_drawn_in_proportion_to_their_shares():
 
 
 def test_shares_need_not_sum_to_one_and_a_class_of_share_zero_is_never_drawn():
-    classes = service_class_array([_class(share=0), _class(share=6), _class(share=2), _class(0)])
+    classes = service_class_array([_Class(share=0), _Class(share=6), _Class(share=2), _Class(0)])
     drawn = [draw_class(classes, 1, row) for row in range(5000)]
     assert set(drawn) == {1, 2}
     assert np.mean(np.array(drawn) == 1) == pytest.approx(0.75, abs=0.03)
@@ -77,13 +81,13 @@ def test_class_jitter_and_prediction_of_a_row_are_independent():
     ("classes", "word"),
     [
         ([], "0 service classes"),
-        ([_class()] * 128, "128 service classes"),
-        ([_class(share=-0.1)], "share"),
-        ([_class(share=float("nan"))], "share"),
-        ([_class(share=0)], "all 0"),
-        ([_class(weight=-1)], "weight"),
-        ([_class(ttft_slo_s=0)], "ttft_slo_s"),
-        ([_class(tpot_slo_s=float("nan"))], "tpot_slo_s"),
+        ([_Class()] * 128, "128 service classes"),
+        ([_Class(share=-0.1)], "share"),
+        ([_Class(share=float("nan"))], "share"),
+        ([_Class(share=0)], "all 0"),
+        ([_Class(weight=-1)], "weight"),
+        ([_Class(ttft_slo_s=0)], "ttft_slo_s"),
+        ([_Class(tpot_slo_s=float("nan"))], "tpot_slo_s"),
     ],
 )
 def test_impossible_classes_are_refused(classes, word):

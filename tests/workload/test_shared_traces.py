@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from sched_env.workload import PoissonArrivals, read_trace, summarize
+from sched_env.workload.inspect import prefix_summary
+from tests.workload.made_tables import sharing
 
 _ROWS = {
     "azure2023/AzureLLMInferenceTrace_code.csv": ("azure", 6621),
@@ -108,12 +110,12 @@ def test_mooncake_synthetic_is_poisson_on_a_fine_clock(read):
 
 def test_mooncake_prefix_sharing(read):
     table = read("mooncake/conversation_trace.jsonl")
-    prefix = summarize(table).prefix
+    prefix = prefix_summary(table)
     assert prefix.block_tokens == 512
     assert prefix.block_hit_rate == pytest.approx(0.346, abs=0.0005)
     assert prefix.num_full_hits > 0
-    assert all(table.hash_ids.row(i)[0] == 0 for i in range(len(table)))
-    assert np.all(table.hash_ids.num_blocks == -(-table.prompt_tokens // 512))
+    assert all(sharing(table).row(i)[0] == 0 for i in range(len(table)))
+    assert np.all(sharing(table).num_blocks == -(-table.prompt_tokens // 512))
 
 
 def test_lengths_alone_need_an_arrival_process(read):

@@ -6,7 +6,7 @@ import pytest
 from sched_env.errors import TraceError, UnknownNameError
 from sched_env.workload import HashIds, RequestTable, TraceSource
 from sched_env.workload.table import COLUMN_DTYPES
-from tests.workload.made_tables import five_requests
+from tests.workload.made_tables import five_requests, ids_of, sharing
 
 _GOOD = {"arrival_time_s": [0.0, 1.0], "prompt_tokens": [1, 2], "output_tokens": [3, 4]}
 
@@ -31,9 +31,9 @@ def test_columns_are_read_only_copies():
         with pytest.raises(ValueError, match="read-only"):
             getattr(table, name)[0] = 1
     with pytest.raises(ValueError, match="read-only"):
-        five_requests().hash_ids.values[0] = 5
+        sharing(five_requests()).values[0] = 5
     with pytest.raises(AttributeError):
-        table.arrival_time_s = times
+        table.arrival_time_s = times  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_window_is_half_open_rebased_and_keeps_the_ids_of_its_rows():
     part = five_requests().window(1.0, 10.0)
     assert part.arrival_time_s.tolist() == [0.0, 0.0, 2.5]
     assert part.prompt_tokens.tolist() == [512, 100, 1025]
-    assert [part.hash_ids.row(i).tolist() for i in range(3)] == [[1], [7], [1, 2, 3]]
+    assert ids_of(part) == [[1], [7], [1, 2, 3]]
     assert len(five_requests().window(4, 5)) == 0
     with pytest.raises(TraceError, match="window"):
         five_requests().window(5, 5)

@@ -22,7 +22,7 @@ from sched_env.workload import (
     synthesize,
     window,
 )
-from tests.workload.made_tables import five_requests
+from tests.workload.made_tables import five_requests, sharing
 
 _CLASSES = default_service_classes()
 
@@ -61,7 +61,7 @@ def test_predictions():
     assert oracle.tolist() == [1.0, 18.5, 300.0, 4.0, 9.25]
     assert np.isnan(predict_lengths(table, "none").predicted_output_tokens).all()
     with pytest.raises(ConfigError, match="none, noisy, oracle"):
-        predict_lengths(table, "perfect")
+        predict_lengths(table, "perfect")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="sigma"):
         predict_lengths(table, "noisy", sigma=-1)
 
@@ -82,7 +82,7 @@ def test_clipping_never_goes_below_one_token_and_keeps_matching_prefix_blocks(li
     assert np.all(table.prompt_tokens + table.output_tokens <= limit)
     assert np.all(table.prompt_tokens >= 1)
     assert np.all(table.output_tokens >= 1)
-    assert table.hash_ids.num_blocks.tolist() == (-(-table.prompt_tokens // 512)).tolist()
+    assert sharing(table).num_blocks.tolist() == (-(-table.prompt_tokens // 512)).tolist()
     long = five_requests().prompt_tokens + five_requests().output_tokens > limit
     assert table.source.changes == {f"clipped to max_model_len {limit}": int(long.sum())}
 
@@ -91,7 +91,7 @@ def test_limit_refuses_wrong_choices():
     with pytest.raises(ConfigError, match="max_model_len"):
         limit_model_len(five_requests(), 1)
     with pytest.raises(ConfigError, match="too_long"):
-        limit_model_len(five_requests(), 10, "cut")
+        limit_model_len(five_requests(), 10, "cut")  # pyright: ignore[reportArgumentType]
 
 
 def test_rate_window_and_split():

@@ -38,7 +38,9 @@ class _Rows:
     changes: dict[str, int]
 
 
-def clean_rows(raw: RawRequests, path: Path, options: ReadOptions) -> RequestTable:
+def clean_rows(
+    raw: RawRequests, name: str, options: ReadOptions, path: Path | None = None
+) -> RequestTable:
     """Turn the rows of a file into a table, as the options say; count what was left out.
 
     Raises:
@@ -46,21 +48,19 @@ def clean_rows(raw: RawRequests, path: Path, options: ReadOptions) -> RequestTab
     """
     keep = np.ones(len(raw.prompt_tokens), np.bool_)
     columns = dict(raw.columns)
-    rows = _Rows(
-        path.name, raw.prompt_tokens, raw.output_tokens, raw.hash_ids, columns, keep, {}, {}
-    )
+    rows = _Rows(name, raw.prompt_tokens, raw.output_tokens, raw.hash_ids, columns, keep, {}, {})
     _settle_zero_counts(rows, options)
     _settle_too_long(rows, options)
     if not np.any(rows.keep):
         reasons = ", ".join(
             f"{count} with {reason}" for reason, count in rows.drops.items() if count
         )
-        raise TraceError(f"{path.name}: no row is left ({reasons}); change what is dropped")
+        raise TraceError(f"{name}: no row is left ({reasons}); change what is dropped")
     chosen = np.flatnonzero(rows.keep)
-    clock = _arrivals(raw, chosen, path.name, options)
+    clock = _arrivals(raw, chosen, name, options)
     chosen = chosen[clock.order]
     changes = {**rows.changes, "moved by sorting by arrival": clock.num_moved}
-    source = TraceSource(path.name, raw.format, str(path), clock.tick_s)
+    source = TraceSource(name, raw.format, None if path is None else str(path), clock.tick_s)
     return RequestTable.from_columns(
         arrival_time_s=clock.arrival_time_s,
         prompt_tokens=rows.prompt[chosen],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from sched_env.errors import TraceError, did_you_mean
 from sched_env.workload.arrivals import ArrivalProcess
@@ -13,7 +13,6 @@ from sched_env.workload.readers.formats import FORMATS, named_format, recognised
 from sched_env.workload.readers.raw_requests import RawRequests, ReadOptions
 from sched_env.workload.readers.servegen import read_servegen_folder
 from sched_env.workload.readers.trace_file import TraceFile
-from sched_env.workload.service_classes import DEFAULT_SERVICE_CLASS_NAMES
 from sched_env.workload.synthetic import WORKLOADS, synthesize
 from sched_env.workload.table import RequestTable
 
@@ -21,22 +20,28 @@ DEFAULT_SPAN_S = 3600.0
 """Length of an embedded workload that is asked for by name, in seconds."""
 
 
+class ReadKeywords(TypedDict, total=False):
+    """The keywords of ``read_trace``: the fields of ``ReadOptions``, explained there."""
+
+    seed: int
+    zero_tokens: Literal["drop", "keep_failed", "refuse"]
+    max_model_len: int | None
+    too_long: Literal["reject", "clip"]
+    spread_resolution: bool
+    resolution_s: float | None
+    arrival: ArrivalProcess | None
+    time_unit: Literal["s", "ms", "us", "ns"] | None
+    block_tokens: int | None
+    window_s: tuple[float, float] | None
+    length_correlation: float
+    service_class_names: tuple[str, ...]
+
+
 def read_trace(
     path_or_name: str | PathLike[str],
     *,
     format: str | None = None,
-    seed: int = 0,
-    zero_tokens: Literal["drop", "keep_failed", "refuse"] = "drop",
-    max_model_len: int | None = None,
-    too_long: Literal["reject", "clip"] = "reject",
-    spread_resolution: bool = False,
-    resolution_s: float | None = None,
-    arrival: ArrivalProcess | None = None,
-    time_unit: Literal["s", "ms", "us", "ns"] | None = None,
-    block_tokens: int | None = None,
-    window_s: tuple[float, float] | None = None,
-    length_correlation: float = 0.0,
-    service_class_names: tuple[str, ...] = DEFAULT_SERVICE_CLASS_NAMES,
+    **keywords: Unpack[ReadKeywords],
 ) -> RequestTable:
     """Read a trace file, or draw an embedded workload, as a request table from time 0.
 
@@ -44,50 +49,32 @@ def read_trace(
         path_or_name: a file, a folder of ServeGen clients, or the name of an embedded workload
             such as ``azure_conv`` (one hour of it).
         format: name of the format; ``None`` recognises it by column names.
-        seed: seed of everything drawn.
-        zero_tokens: what to do with rows of 0 prompt or output tokens (failures).
-        max_model_len: longest prompt + output in tokens; ``None`` = no limit.
-        too_long: reject longer rows with a count, or clip them.
-        spread_resolution: spread arrivals of one clock tick evenly at random inside it.
-        resolution_s: that tick in seconds, if the format does not tell.
-        arrival: process to draw arrivals from, in place of the file's.
-        time_unit: unit of numeric stamps, in place of the format's own.
-        block_tokens: tokens per prefix block, in place of the format's own.
-        window_s: (start, end) in seconds; only these arrivals, re-based to 0.
-        length_correlation: ServeGen only: correlation of prompt and output length.
-        service_class_names: names that a ``service_class`` column may use.
+        **keywords: fields of ``ReadOptions``: ``seed``, ``zero_tokens``, ``max_model_len``,
+            ``too_long``, ``spread_resolution``, ``resolution_s``, ``arrival``, ``time_unit``,
+            ``block_tokens``, ``window_s``, ``length_correlation``, ``service_class_names``.
 
     Raises:
         TraceError: the file cannot be read; the message names file, line and column.
         UnknownNameError: no such format.
         ConfigError: an option is out of range.
     """
-    options = ReadOptions(
-        seed=seed,
-        zero_tokens=zero_tokens,
-        max_model_len=max_model_len,
-        too_long=too_long,
-        spread_resolution=spread_resolution,
-        resolution_s=resolution_s,
-        arrival=arrival,
-        time_unit=time_unit,
-        block_tokens=block_tokens,
-        window_s=window_s,
-        length_correlation=length_correlation,
-        service_class_names=service_class_names,
-    )
+    options = ReadOptions(**keywords)
     name = str(path_or_name)
     if name in WORKLOADS and format is None:
-        raw = _embedded(name, options)
-    else:
-        raw = _rows(Path(path_or_name), format, options)
-    table = clean_rows(raw, Path(name), options)
-    if raw.format in ("servegen", "synthetic") or window_s is None:
+        return clean_rows(_embedded(name, options), name, options)
+    path = Path(path_or_name)
+    raw = _rows(path, format, options)
+    table = clean_rows(raw, path.name, options, path)
+    if raw.format == "servegen" or options.window_s is None:
         return table
-    part = table.window(*window_s)
+    return _window(table, *options.window_s)
+
+
+def _window(table: RequestTable, start_s: float, end_s: float) -> RequestTable:
+    part = table.window(start_s, end_s)
     if not len(part):
         raise TraceError(
-            f"{table.source.name}: no request from {window_s[0]:g} to {window_s[1]:g} s of "
+            f"{table.source.name}: no request from {start_s:g} to {end_s:g} s of "
             f"{table.span_s:g} s; choose another window_s"
         )
     return part

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from sched_env.errors import ConfigError, TraceError, UnknownNameError
 from sched_env.workload import FORMATS, read_trace
 from sched_env.workload.readers import trace_file
+from sched_env.workload.readers.raw_requests import ReadOptions
+from sched_env.workload.readers.read_trace import ReadKeywords
 from tests.workload.readers.trace_texts import AZURE_2023, GENERIC_CSV, MOONCAKE
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -161,6 +164,10 @@ def test_spreading_a_fine_clock_needs_a_tick(tmp_path):
     assert len(set(table.arrival_time_s.tolist())) == 3
 
 
+def test_every_option_is_a_keyword():
+    assert set(ReadKeywords.__annotations__) == {f.name for f in dataclasses.fields(ReadOptions)}
+
+
 def test_every_format_has_a_description():
     assert set(FORMATS) == {
         "azure", "burstgpt", "mooncake", "qwen", "vidur", "servegen", "generic"
@@ -172,6 +179,7 @@ def test_an_embedded_name_is_an_hour_of_it():
     table = read_trace("azure_code", seed=3)
     assert 3000 < table.span_s < 3600
     assert table.source.format == "synthetic"
+    assert table.source.path is None
     part = read_trace("azure_code", seed=3, window_s=(100, 400), max_model_len=4096)
     assert part.span_s <= 300
     assert part.arrival_time_s[0] == 0

@@ -10,6 +10,7 @@ import pytest
 
 from sched_env.errors import TraceError
 from sched_env.workload import PoissonArrivals, read_trace
+from tests.workload.made_tables import ids_of, sharing
 from tests.workload.readers.trace_texts import GENERIC_CSV
 
 
@@ -45,8 +46,8 @@ def test_json_lines(tmp_path):
     (tmp_path / "g.jsonl").write_text("\n".join(json.dumps({**r, "block_tokens": 4}) for r in rows))
     table = read_trace(tmp_path / "g.jsonl")
     assert table.arrival_time_s.tolist() == [0.0, 1.5]
-    assert [table.hash_ids.row(i).tolist() for i in range(2)] == [[5], [5, 6, 5]]
-    assert table.hash_ids.block_tokens == 4
+    assert ids_of(table) == [[5], [5, 6, 5]]
+    assert sharing(table).block_tokens == 4
     assert table.source.changes == {"moved by sorting by arrival": 1}
 
 

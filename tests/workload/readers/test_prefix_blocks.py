@@ -7,6 +7,7 @@ import pytest
 
 from sched_env.errors import TraceError
 from sched_env.workload import PoissonArrivals, read_trace
+from tests.workload.made_tables import ids_of, sharing
 from tests.workload.readers.trace_texts import MOONCAKE, MOONCAKE_ROWS, QWEN
 
 
@@ -29,8 +30,8 @@ def test_milliseconds_and_ids(tmp_path):
     assert table.source.format == "mooncake"
     assert table.arrival_time_s.tolist() == [0.0, 1.5, 1.5]
     assert table.prompt_tokens.tolist() == [1100, 1024, 3]
-    assert table.hash_ids.block_tokens == 512
-    assert [table.hash_ids.row(i).tolist() for i in range(3)] == [[0, 1, 2], [0, 1], [9]]
+    assert sharing(table).block_tokens == 512
+    assert ids_of(table) == [[0, 1, 2], [0, 1], [9]]
 
 
 def test_qwen_is_told_apart_by_its_keys(tmp_path):
@@ -38,7 +39,7 @@ def test_qwen_is_told_apart_by_its_keys(tmp_path):
     table = read_trace(tmp_path / "q.jsonl")
     assert table.source.format == "qwen"
     assert table.arrival_time_s.tolist() == [0.0, 0.5]
-    assert table.hash_ids.block_tokens == 16
+    assert sharing(table).block_tokens == 16
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,8 @@ def test_another_block_size_must_be_named(tmp_path):
     rows = [{"timestamp": 0, "input_length": 30, "output_length": 1, "hash_ids": [1, 2]}]
     with pytest.raises(TraceError, match=r"blocks of 512 tokens need 1; .*block_tokens"):
         read_trace(_write(tmp_path, rows))
-    assert read_trace(_write(tmp_path, rows), block_tokens=16).hash_ids.block_tokens == 16
+    table = read_trace(_write(tmp_path, rows), block_tokens=16)
+    assert sharing(table).block_tokens == 16
 
 
 def test_rows_without_stamps_need_an_arrival_process(tmp_path):
@@ -82,7 +84,7 @@ def test_rows_without_stamps_need_an_arrival_process(tmp_path):
         read_trace(path)
     table = read_trace(path, arrival=PoissonArrivals(5.0), seed=3)
     assert len(set(table.arrival_time_s.tolist())) == 3
-    assert table.hash_ids.row(1).tolist() == [0, 1]
+    assert ids_of(table)[1] == [0, 1]
 
 
 def test_a_trace_without_ids_has_no_sharing(tmp_path):
@@ -94,14 +96,14 @@ def test_dropped_and_kept_failures_keep_the_ids_of_the_others(tmp_path):
     path = _write(tmp_path, _changed(1, input_length=0, hash_ids=[]))
     dropped = read_trace(path)
     assert dropped.source.drops == {"0 prompt tokens": 1}
-    assert [dropped.hash_ids.row(i).tolist() for i in range(2)] == [[0, 1, 2], [9]]
+    assert ids_of(dropped) == [[0, 1, 2], [9]]
     kept = read_trace(path, zero_tokens="keep_failed")
-    assert [kept.hash_ids.row(i).tolist() for i in range(3)] == [[0, 1, 2], [10], [9]]
+    assert ids_of(kept) == [[0, 1, 2], [10], [9]]
 
 
 def test_clipping_drops_the_ids_beyond_the_prompt(tmp_path):
     table = read_trace(_write(tmp_path, MOONCAKE_ROWS), max_model_len=600, too_long="clip")
     assert table.prompt_tokens.tolist() == [599, 599, 3]
     assert table.output_tokens.tolist() == [1, 1, 7]
-    assert table.hash_ids.num_blocks.tolist() == [2, 2, 1]
+    assert sharing(table).num_blocks.tolist() == [2, 2, 1]
     assert table.source.changes == {"clipped to max_model_len 600": 2}
