@@ -20,7 +20,7 @@ from sched_env.evaluation.table import (
     OUTCOME_COLUMNS,
     TextTable,
     comparison_table,
-    condition_table,
+    condition_tables,
     metric_table,
 )
 from sched_env.metrics.summary import Row
@@ -91,7 +91,7 @@ def report_text(
         _finding(comparison),
         markdown(comparison_table(comparison)),
         _how_compared(comparison),
-        markdown(condition_table(comparison)),
+        *(markdown(table) for table in condition_tables(comparison)),
     ]
     if plot is not None:
         parts.append(f"![{comparison.metric} by trace and load]({plot.name})\n")

@@ -66,11 +66,6 @@ def format_interval(interval: Interval, *, signed: bool = False) -> str:
     return f"{interval.mean:{sign}.4f} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
 
 
-def format_condition(trace: Cell, load: Cell) -> str:
-    """Return ``trace @ load``."""
-    return f"{trace} @ {'own rate' if load is None else load}"
-
-
 def comparison_table(comparison: Comparison) -> TextTable:
     """Return the main table: each policy's metric and its difference to the best heuristic."""
     best = comparison.best_heuristic
@@ -91,19 +86,24 @@ def comparison_table(comparison: Comparison) -> TextTable:
     )
 
 
-def condition_table(comparison: Comparison) -> TextTable:
-    """Return the metric of each policy at each trace and load, mean over seeds."""
-    conditions = dict.fromkeys((one.trace, one.load) for one in comparison.conditions)
+def condition_tables(comparison: Comparison) -> list[TextTable]:
+    """Return the metric of each policy at each load, mean over seeds, a table for each trace."""
     means = {(one.policy, one.trace, one.load): one.mean.mean for one in comparison.conditions}
-    rows = [
-        (
-            one.policy,
-            *(format_number(means.get((one.policy, *key), math.nan)) for key in conditions),
-        )
-        for one in comparison.policies
-    ]
-    columns = ("policy", *(format_condition(*key) for key in conditions))
-    return TextTable(f"{comparison.metric} by trace @ load, mean over seeds", columns, tuple(rows))
+    tables = []
+    for trace in dict.fromkeys(one.trace for one in comparison.conditions):
+        here = [one.load for one in comparison.conditions if one.trace == trace]
+        loads = list(dict.fromkeys(here))
+        rows = [
+            (
+                one.policy,
+                *(format_number(means.get((one.policy, trace, load), math.nan)) for load in loads),
+            )
+            for one in comparison.policies
+        ]
+        heads = ("own rate" if load is None else f"load {load:g}" for load in loads)
+        title = f"{comparison.metric} on {trace}, mean over seeds"
+        tables.append(TextTable(title, ("policy", *heads), tuple(rows)))
+    return tables
 
 
 def metric_table(title: str, rows: Sequence[Row], metrics: dict[str, str]) -> TextTable:
@@ -154,7 +154,7 @@ def result_tables(rows: Sequence[Row], comparison: Comparison) -> list[TextTable
     return [
         metric_table("Latency in ms, mean over cells", rows, LATENCY_COLUMNS),
         metric_table("Outcomes, mean over cells", rows, OUTCOME_COLUMNS),
-        condition_table(comparison),
+        *condition_tables(comparison),
         comparison_table(comparison),
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from sched_env.metrics import fairness, latency, preemption, slo, throughput
 from sched_env.metrics.conservation import check_records, count_outcomes
@@ -12,8 +13,8 @@ from sched_env.metrics.outcome import Outcome, RequestOutcomes
 Cell = float | int | str | None
 """A value of a flat row: a number (NaN where undefined), a label, or nothing."""
 
-Row = dict[str, Cell]
-"""A flat row: label and metric names to values."""
+Row = dict[str, Any]
+"""A flat row: label and metric names to values, each a `Cell`."""
 
 DEFAULT_CLASS_NAMES = ("interactive", "standard", "batch")
 
