@@ -20,18 +20,23 @@ from sched_env.agents.run_folder import flat_config
 from sched_env.agents.tags import tag_means
 from sched_env.config import ExperimentConfig
 
-HPARAM_METRICS = ("rollout/ep_rew_mean", "validation/slo/goodput_weighted", "train/value_loss")
+HPARAM_METRICS = ("rollout/ep_rew_mean", "eval/goodput_weighted", "train/value_loss")
 """Curves that TensorBoard's HParams page compares runs by."""
 
 
 class EpisodeMetrics(BaseCallback):
-    """Record means over the episodes that ended in a rollout, and what the policy chose."""
+    """Record means over the episodes that ended in a rollout, and what the policy chose.
+
+    Attributes:
+        latest: The newest values, by tag.
+    """
 
     def __init__(self, shape: ObservationShape) -> None:
         """Keep the sizes by which actions are told apart."""
         super().__init__()
         self.shape = shape
         self.ended: list[Mapping[str, Any]] = []
+        self.latest: dict[str, float] = {}
         self._invalid_before = 0
         self._steps_before = 0
 
@@ -42,8 +47,11 @@ class EpisodeMetrics(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        for tag, value in {**tag_means(self.ended), **self._action_rates()}.items():
+        curves = {**tag_means(self.ended), **self._action_rates()}
+        for tag, value in curves.items():
             self.logger.record(tag, value)
+        returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
+        self.latest = {**curves, "rollout/ep_rew_mean": float(np.mean(returns or [np.nan]))}
         self.ended.clear()
 
     def _action_rates(self) -> dict[str, float]:

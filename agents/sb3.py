@@ -13,9 +13,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
 from sched_env.agents.normaliser import ReturnNormaliser
+from sched_env.env import ContinuousBatchingVectorEnv
 
 VecEnvIndices = int | Iterable[int] | None
 
@@ -209,10 +211,6 @@ def make_sb3_vec_env(
         seed: Environment i starts from ``seed + i``.
         normalise_returns: Divide rewards by the running scale of discounted returns.
     """
-    from gymnasium.vector import AutoresetMode
-
-    from sched_env.env import ContinuousBatchingVectorEnv
-
     env = ContinuousBatchingVectorEnv(
         num_envs, config=env_config, autoreset_mode=AutoresetMode.SAME_STEP
     )

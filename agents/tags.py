@@ -7,12 +7,14 @@ describe the validation split, on which policies are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 VALIDATION = "validation/"
+SCORE_TAG = "eval/goodput_weighted"
+"""The mean weighted goodput on the validation split, by which weights are kept."""
 
 TAGS: dict[str, tuple[str, float]] = {
     "slo_attainment": ("slo/attainment", 1.0),
@@ -65,3 +67,9 @@ def tag_means(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> dict[str, 
         if finite:
             means[prefix + tag] = float(np.mean(finite))
     return means
+
+
+def validation_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the score and every known metric of runs on the validation split, by tag."""
+    score = float(np.mean([row["goodput_weighted"] for row in rows]))
+    return {SCORE_TAG: score, **tag_means(rows, VALIDATION)}

@@ -40,7 +40,7 @@ from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.run_folder import RunFolder, open_run_folder, write_text
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
-from sched_env.agents.tags import VALIDATION, tag_means
+from sched_env.agents.tags import SCORE_TAG, tag_means, validation_curves
 from sched_env.config import ExperimentConfig
 from sched_env.errors import ConfigError
 from sched_env.policy.format import write_policy
@@ -177,6 +177,7 @@ class TrainingRun:
         self.total = planned_decisions(experiment.agent, experiment.total_decisions)
         self.model = make_model(experiment, env)
         self.average = WeightAverage(self.model.policy, experiment.agent.weight_average)
+        self.episodes = EpisodeMetrics(self.model.policy.net_arch.shape)
         self.best: dict[str, torch.Tensor] = {}
         self.history: list[dict[str, float]] = []
         place = latest_checkpoint(folder.checkpoints)
@@ -193,7 +194,7 @@ class TrainingRun:
             self._write_level_lines()
         after = AfterUpdate(self._hooks(), self.start)
         if self.start < self.total:
-            callbacks = [EpisodeMetrics(self.model.policy.net_arch.shape), after]
+            callbacks = [self.episodes, after]
             if self.start == 0:
                 callbacks.insert(0, RunDescription(self.experiment))
             self.model.learn(
@@ -230,9 +231,10 @@ class TrainingRun:
         """Judge the averaged weights on the validation split, and keep them if they are best."""
         assert self.judges.validation is not None
         rows = self.judges.validation.rows(self._exported(self.average.weights, num_decisions))
-        score = float(np.mean([row["goodput_weighted"] for row in rows]))
-        for tag, value in tag_means(rows, VALIDATION).items():
+        curves = validation_curves(rows)
+        for tag, value in curves.items():
             self.model.logger.record(tag, value)
+        score = curves[SCORE_TAG]
         if all(score > entry["score"] for entry in self.history):
             self.best = {name: one.clone() for name, one in self.average.weights.items()}
         self.history.append({"decisions": num_decisions, "score": score})
@@ -242,7 +244,7 @@ class TrainingRun:
         for name in self.judges.baselines:
             metrics: dict[str, float] = {}
             if self.judges.validation is not None:
-                metrics |= tag_means(self.judges.validation.rows(name), VALIDATION)
+                metrics |= validation_curves(self.judges.validation.rows(name))
             if self.judges.training is not None:
                 metrics |= tag_means(self.judges.training.rows(name))
             write_level_line(self.folder.baselines / name, metrics, self.total)
@@ -251,10 +253,9 @@ class TrainingRun:
         if self.progress is None:
             return
         elapsed_s = max(time.monotonic() - self.started_s, 1e-9)
-        logged = self.model.logger.name_to_value
-        metrics = {tag: float(one) for tag, one in logged.items() if isinstance(one, int | float)}
+        metrics = dict(self.episodes.latest)
         if self.history:
-            metrics["validation/score"] = self.history[-1]["score"]
+            metrics[SCORE_TAG] = self.history[-1]["score"]
         speed = (num_decisions - self.start) / elapsed_s
         self.progress(TrainProgress(num_decisions, self.total, speed, metrics))
 

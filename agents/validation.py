@@ -11,7 +11,7 @@ from sched_env.config import ExperimentConfig
 from sched_env.metrics import summarize
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.runtime import ExportedPolicy
-from sched_env.simulator import simulate
+from sched_env.simulator.simulate import simulate
 from sched_env.workload import read_trace
 
 SCORE = "goodput_weighted"

@@ -117,6 +117,7 @@ def test_a_run_leaves_its_folder_complete(tmp_path: Path) -> None:
     assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000
     assert [state.num_decisions for state in seen] == [UPDATE * n for n in range(1, 7)]
     assert {state.total_decisions for state in seen} == {6 * UPDATE}
+    assert {"rollout/ep_rew_mean", "eval/goodput_weighted"} <= set(seen[-1].metrics)
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 2
 
 
@@ -166,12 +167,14 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
         "slo/goodput_weighted",
         "policy/invalid_action_rate",
         "policy/preempt_rate",
+        "eval/goodput_weighted",
         "validation/slo/goodput_weighted",
         "validation/latency/ttft_p99_s",
     } <= set(scalars)
     assert scalars["validation/latency/ttft_p99_s"][0][1] == 1.5
     line = _scalars(tmp_path / "baselines" / "fcfs")
     assert line["validation/slo/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]
+    assert line["eval/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]
     assert line["slo/attainment"] == [(0, 0.25), (6 * UPDATE, 0.25)]
     events = EventAccumulator(str(tmp_path))
     events.Reload()
