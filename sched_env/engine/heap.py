@@ -20,9 +20,7 @@ def precedes(left: Any, right: Any) -> bool:
 
 
 @compiled_part
-def push(
-    heap: NDArray[Any], size: int, key: float, second_key: float, tie: int, row: int
-) -> None:
+def push(heap: NDArray[Any], size: int, key: float, second_key: float, tie: int, row: int) -> None:
     """Add an entry to a heap of ``size`` entries; the caller counts it."""
     child = size
     heap[child].key = key

@@ -18,6 +18,7 @@ from sched_env.engine.keycall import key_at
 from sched_env.engine.records import Arrays, Server
 from sched_env.engine.view import view
 
+
 @compiled_inline
 def server_at(arrays: Arrays, index: int) -> Server:
     """Return the views of one server."""
@@ -170,6 +171,12 @@ def reset_one(arrays: Arrays) -> None:
     server = server_at(arrays, 0)
     episode.reset(server)
     server.state.next_arrival_s = arrivals.arrival_time_s(server.state, server.trace, 0)
+
+
+@compiled
+def clear_row(arrays: Arrays, row: int) -> None:
+    """Make a row of server 0 a request to which nothing has happened."""
+    arrivals.reset(server_at(arrays, 0).requests[row], row)
 
 
 @compiled

@@ -80,7 +80,7 @@ REQUEST = np.dtype(
         ("ttft_slo_s", "f8"),
         ("tpot_slo_s", "f8"),
         ("lone_prefill_s", "f8"),  # prefill of the prompt on an otherwise idle server
-    ("token_time_s", "f8"),  # one output token's share of a typical decode step
+        ("token_time_s", "f8"),  # one output token's share of a typical decode step
         ("predicted_output_tokens", "f8"),
         ("key", "f8"),  # service order: smaller (key, second_key, tie) first
         ("second_key", "f8"),

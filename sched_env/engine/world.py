@@ -15,10 +15,12 @@ from sched_env.engine.records import (
     ENTRY,
     EVENT,
     ONE_TIME_EVENTS,
+    PREEMPTED,
     REQUEST,
     SEGMENT,
     SERVER,
     TRACE,
+    WAITING,
     Arrays,
 )
 
@@ -79,8 +81,8 @@ class World:
             state[name] = value
         first = state[0]
         state["front_size"] = max(_FRONT_SIZE, int(first["num_waiting_slots"]))
-        state["seat_capacity"] = first["max_num_seqs"]
         state["row_capacity"] = row_capacity
+        state["seat_capacity"] = self._seats(first, row_capacity)
         state["static_order"] = key.static
         self.key = key
         self._layout = Layout(
@@ -90,7 +92,8 @@ class World:
         )
         capacity = 0
         if num_events > 0:
-            capacity = num_events + ONE_TIME_EVENTS * row_capacity + 2 * int(first["max_num_seqs"])
+            seats = int(first["seat_capacity"])
+            capacity = num_events + ONE_TIME_EVENTS * row_capacity + 2 * seats
         bins = ITL_BINS if count_itl else 0
         self.arrays = Arrays(
             state=state,
@@ -103,6 +106,11 @@ class World:
             events=records_of((num_servers, capacity), EVENT),
             scratch=np.zeros((num_servers, int(first["block_size"]) + bins), np.int64),
         )
+
+    @staticmethod
+    def _seats(state: Any, row_capacity: int) -> int:
+        """Return the most requests that can run: ``max_num_seqs``, but no more than there are."""
+        return min(int(state["max_num_seqs"]), row_capacity)
 
     @staticmethod
     def _num_slots(state: Any, row_capacity: int) -> int:
@@ -128,9 +136,14 @@ class World:
         return self.arrays.state
 
     @property
+    def row_capacity(self) -> int:
+        """Return how many requests fit in the table."""
+        return int(self.state[0]["row_capacity"])
+
+    @property
     def requests(self) -> NDArray[Any]:
         """Return the tables of requests, REQUEST (N, row_capacity)."""
-        return self.arrays.slots[:, -int(self.state[0]["row_capacity"]) :]
+        return self.arrays.slots[:, -self.row_capacity :]
 
     @property
     def itl_counts(self) -> NDArray[np.int64]:
@@ -143,6 +156,24 @@ class World:
         front, seats = int(state["front_size"]), int(state["seat_capacity"])
         start = {"front": 0, "admitted": front, "running": front + seats}[part]
         return self.arrays.slots[index, start : start + int(state[f"num_{part}"])]
+
+    def waiting_rows(self, index: int) -> list[int]:
+        """Return the rows of the waiting requests in service order."""
+        behind = self.arrays.heaps[index, : int(self.state[index]["num_backlog"])]
+        order = np.lexsort((behind["tie"], behind["second_key"], behind["key"]))
+        status = self.requests[index]["status"]
+        rows = [int(behind["row"][place]) for place in order]
+        waiting = [row for row in rows if status[row] in (WAITING, PREEMPTED)]
+        return [*self.live(index, "front")["row"].tolist(), *waiting]
+
+    def find(self, index: int, row: int) -> Any:
+        """Return the record of a request where it is up to date."""
+        for part in ("running", "admitted", "front"):
+            records = self.live(index, part)
+            places = np.flatnonzero(records["row"] == row)
+            if places.size:
+                return records[places[0]]
+        return self.requests[index, row]
 
     def buffers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.float64]]:
         """Return fresh observations (N, size), masks (N, actions) and step results (N, 6)."""
@@ -165,9 +196,7 @@ class World:
         if chosen is None:
             chosen = np.ones(self.num_servers, np.bool_)
         offset = np.nan if offset_s is None else float(offset_s)
-        kernels.reset_batch(
-            self.arrays, self.key.addresses, chosen, offset, observations, masks
-        )
+        kernels.reset_batch(self.arrays, self.key.addresses, chosen, offset, observations, masks)
 
     def step(
         self,
@@ -177,7 +206,9 @@ class World:
         results: NDArray[np.float64],
     ) -> int:
         """Take one decision in each server, into the given buffers; return how many ended."""
-        return kernels.step_batch(*self.arrays, *self.key.addresses, actions, observations, masks, results)
+        return kernels.step_batch(
+            *self.arrays, *self.key.addresses, actions, observations, masks, results
+        )
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
         """Write observations and masks as things stand."""
@@ -185,17 +216,20 @@ class World:
 
     def grow_rows(self, row_capacity: int) -> None:
         """Make room for more requests; nothing else changes."""
-        old = self.arrays
-        state = old.state[0]
-        before = int(state["row_capacity"])
-        slots = records_of((self.num_servers, self._num_slots(state, row_capacity)), REQUEST)
-        slots[:, : old.slots.shape[1]] = old.slots
-        heaps = records_of((self.num_servers, self._num_entries(state, row_capacity)), ENTRY)
-        heaps[:, :before] = old.heaps[:, :before]
-        expiries = old.heaps[:, before:]
+        old, state = self.arrays, self.state
+        parts = {part: self.live(0, part).copy() for part in ("front", "admitted", "running")}
+        requests, rows = self.requests.copy(), self.row_capacity
+        expiries = old.heaps[:, rows:].copy()
+        state["row_capacity"] = row_capacity
+        state["seat_capacity"] = self._seats(state[0], row_capacity)
+        slots = records_of((1, self._num_slots(state[0], row_capacity)), REQUEST)
+        heaps = records_of((1, self._num_entries(state[0], row_capacity)), ENTRY)
+        heaps[:, :rows] = old.heaps[:, :rows]
         heaps[:, row_capacity : row_capacity + expiries.shape[1]] = expiries
-        old.state["row_capacity"] = row_capacity
         self.arrays = old._replace(slots=slots, heaps=heaps)
+        self.requests[:, :rows] = requests
+        for part, records in parts.items():
+            self.live(0, part)[:] = records
 
     def grow_events(self) -> None:
         """Double the room of the event log."""

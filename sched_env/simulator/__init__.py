@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from sched_env.simulator.result import SimulationResult
+from sched_env.simulator.scheduler import RequestView, Scheduler
 from sched_env.simulator.simulate import at_load, fcfs_capacity_rps, simulate
 
-__all__ = ["SimulationResult", "at_load", "fcfs_capacity_rps", "simulate"]
+__all__ = [
+    "RequestView",
+    "Scheduler",
+    "SimulationResult",
+    "at_load",
+    "fcfs_capacity_rps",
+    "simulate",
+]

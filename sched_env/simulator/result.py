@@ -82,9 +82,14 @@ def read_result(
         busy_s=busy_s,
         kv_usage_mean=float(state["kv_block_seconds"]) / pool_seconds if pool_seconds else 0.0,
         num_computed_tokens=int(state["num_computed_tokens"]),
-        itl_counts=world.itl_counts[index].copy(),
+        itl_counts=_itl_counts(world, index),
         events=events,
     )
+
+
+def _itl_counts(world: World, index: int) -> NDArray[np.int64]:
+    counts = world.itl_counts[index]
+    return counts.copy() if counts.size else np.zeros(ITL_BINS, np.int64)
 
 
 def _fill_unseen(world: World, requests: NDArray[Any], next_row: int) -> None:

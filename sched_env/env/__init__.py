@@ -1,0 +1,8 @@
+"""The Gymnasium face: scalar and vector environments over the compiled core."""
+
+from __future__ import annotations
+
+from sched_env.env.scalar import ContinuousBatchingEnv
+from sched_env.env.vector import ContinuousBatchingVectorEnv
+
+__all__ = ["ContinuousBatchingEnv", "ContinuousBatchingVectorEnv"]

@@ -1,0 +1,52 @@
+"""Checking actions at the border of the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.engine.decide import NUM_LEVELS
+from sched_env.errors import ConfigError
+
+
+def check_actions(actions: Any, num_envs: int) -> NDArray[np.int64]:
+    """Return the actions as int64 (num_envs,).
+
+    Raises:
+        ConfigError: There is not one whole number for each environment.
+    """
+    given = np.asarray(actions)
+    if given.shape != (num_envs,) or given.dtype.kind not in "iu":
+        raise ConfigError(
+            f"actions are {given.dtype} {given.shape}: give one whole number for each of the "
+            f"{num_envs} environments"
+        )
+    return np.ascontiguousarray(given, np.int64)
+
+
+def refuse_illegal(
+    actions: NDArray[np.int64], masks: NDArray[np.int8], playing: NDArray[np.bool_]
+) -> None:
+    """Refuse actions that their masks forbid.
+
+    Raises:
+        ConfigError: One of them is illegal, in an environment that is playing.
+    """
+    for index in np.flatnonzero(playing):
+        action, mask = int(actions[index]), masks[index]
+        if not 0 <= action < mask.size or not mask[action]:
+            legal = ", ".join(str(one) for one in np.flatnonzero(mask))
+            raise ConfigError(
+                f"action {action} ({action_name(action, mask.size)}) is illegal in environment "
+                f"{index}: legal are {legal}; use the mask in info['action_mask'], or "
+                "episode.invalid_action: replace"
+            )
+
+
+def action_name(action: int, num_actions: int) -> str:
+    """Return an action in words, without its slot."""
+    if not 0 <= action < num_actions:
+        return "outside the action space"
+    return "proceed" if action < NUM_LEVELS else "admit or preempt"

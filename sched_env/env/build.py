@@ -1,0 +1,57 @@
+"""From what a user passes as ``config`` to the compiled world of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import sched_env.baselines  # noqa: F401  (registers the heuristics that screen waiting requests)
+from sched_env.config import ConfigModel, EnvConfig, ExperimentConfig, load_config
+from sched_env.engine.setup import episode_world
+from sched_env.engine.world import World
+from sched_env.policy.keys import Heuristic
+from sched_env.policy.registry import resolve_policy
+from sched_env.simulator.simulate import fcfs_capacity_rps
+from sched_env.workload import RequestTable, read_trace
+
+ConfigLike = str | Path | Mapping[str, Any] | EnvConfig | ExperimentConfig | None
+"""A name or path of YAML, a mapping, a model, or nothing for the standard server."""
+
+
+def env_config(config: ConfigLike) -> EnvConfig:
+    """Return the environment's configuration.
+
+    Raises:
+        ConfigError: A key or value is wrong.
+    """
+    if config is None:
+        return EnvConfig()
+    if isinstance(config, ExperimentConfig):
+        return config.env
+    if isinstance(config, EnvConfig):
+        return config
+    if isinstance(config, Mapping):
+        return EnvConfig(**dict(config))
+    kind = Path(str(config)).parts[:1]
+    model: type[ConfigModel] = ExperimentConfig if kind == ("experiment",) else EnvConfig
+    return env_config(cast("EnvConfig | ExperimentConfig", load_config(model, str(config))))
+
+
+def read_tables(config: EnvConfig) -> list[RequestTable]:
+    """Read the traces of an environment and cut them to its split."""
+    names = tuple(one.name for one in config.service.classes)
+    return [
+        read_trace(name, service_class_names=names).split(config.split) for name in config.trace
+    ]
+
+
+def build_world(config: EnvConfig, num_envs: int) -> World:
+    """Return the world of ``num_envs`` environments."""
+    tables = read_tables(config)
+    if config.episode.load is None:
+        capacities: list[float | None] = [None] * len(tables)
+    else:
+        capacities = [fcfs_capacity_rps(table, config) for table in tables]
+    screen = cast("Heuristic", resolve_policy(config.observation.screen))
+    return episode_world(config, tables, capacities, screen, num_envs)

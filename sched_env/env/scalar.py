@@ -1,0 +1,190 @@
+"""One server as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from sched_env.engine.layout import Layout
+from sched_env.env.actions import refuse_illegal
+from sched_env.env.build import ConfigLike, build_world, env_config
+from sched_env.env.episode_info import episode_info
+from sched_env.env.render import draw_text, draw_timeline
+from sched_env.env.state import STATE_ARRAYS, apply_options, as_bytes, restore_bytes, server_seeds
+from sched_env.errors import ConfigError
+
+
+class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
+    """Schedule a continuous-batching LLM server, one decision at a time.
+
+    ## Description
+    Requests arrive from a trace; a server prefills and decodes them in batches, within a token
+    budget, a cap on running requests and a pool of KV blocks. Before each batch, at a frozen clock,
+    the agent admits waiting requests, preempts running ones, and lets the server proceed. The
+    batch is then formed by vLLM's rules on the order that the agent chose, and a step-time model
+    says how long it takes. The agent is asked only where two actions or more are legal.
+
+    ## Action space
+    `Discrete(L + K + J)`, by default `Discrete(36)`:
+
+    | number | action |
+    |---|---|
+    | 0 to 3 | proceed, with prefill up to 0, 1/4, 1/2 or all of `max_num_batched_tokens` |
+    | 4 to 3 + K | admit waiting slot 0 to K - 1 |
+    | 4 + K to 3 + K + J | preempt running slot 0 to J - 1; slot 0 is the last of the batch order |
+
+    `info["action_mask"]`, int8, marks the legal ones. An illegal action is counted in
+    `info["invalid_action"]` and replaced by full proceed, or by the lowest legal action.
+
+    ## Observation space
+    `Box` of float32, laid out as K + J slots of features, then global features;
+    `env.unwrapped.layout` names each with its unit and scale, and `layout.split(observation)` takes
+    it apart. No feature tells the future or the true output length, except privileged ones, which
+    must be asked for.
+
+    ## Rewards
+    The weighted sum of goodput at completion, missed SLOs, weighted waiting and recomputed tokens,
+    each discounted from the start of the step (`reward` in the configuration).
+    `info["elapsed_s"]` and `info["discount"]` tell how much simulated time the step took: discount
+    later rewards by `info["discount"]`, not by a constant.
+
+    ## Starting state
+    An empty server (after `warmup_s`, if set) at a time of the trace and a load drawn from the
+    seed; the service class, SLOs and predicted length of each request are drawn from it too.
+
+    ## Episode end
+    Terminated when the trace has ended and all requests have, truncated at `horizon_s`. The last
+    `info` holds the metrics of the episode, such as `goodput_weighted`.
+
+    ## Arguments
+    `config`: name or path of a YAML file, mapping or model; `render_mode`: `"ansi"`,
+    `"rgb_array"` or `"human"`.
+
+    ## Vectorized environment
+    `gymnasium.make_vec("sched_env/ContinuousBatching-v0", num_envs=64)` runs 64 servers in one
+    compiled call.
+
+    ## Version history
+    - v0: initial version.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["ansi", "rgb_array", "human"],
+        "render_fps": 10,
+    }
+
+    def __init__(self, config: ConfigLike = None, *, render_mode: str | None = None) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ConfigError(
+                f"render_mode {render_mode!r} is unknown: {', '.join(modes)}, or None"
+            )
+        self.config = env_config(config)
+        self.render_mode = render_mode
+        self._world = build_world(self.config, 1)
+        self.layout: Layout = self._world.layout
+        low, high = self.layout.bounds()
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.action_space = spaces.Discrete(self.layout.num_actions)
+        self._observations, self._masks, self._results = self._world.buffers()
+        self._actions = np.zeros(1, np.int64)
+        self._raises = self.config.episode.invalid_action == "raise"
+        self._is_reset = False
+
+    @property
+    def world(self) -> Any:
+        """The compiled world of one server; its arrays are the environment's whole state."""
+        return self._world
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return the legal actions, bool (L + K + J,)."""
+        return self._masks[0].astype(np.bool_)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Start anew from the first episode of this seed; ``None`` goes on to the next.
+            options: ``{"trace_offset": seconds, "warmup_s": seconds}``, both optional.
+
+        Returns:
+            The observation, float32 (size,), and info with the ``action_mask``.
+
+        Raises:
+            ConfigError: The seed or an option is wrong.
+        """
+        super().reset(seed=seed)
+        state = self._world.state
+        if seed is None and not self._is_reset:
+            seed = int(self.np_random.integers(2**31))
+        if seed is None:
+            state["episode"] += 1
+        else:
+            state["env_seed"] = server_seeds(seed, 1)[0]
+            state["episode"] = 0
+        offset_s = apply_options(state, self.config.episode.horizon_s, options)
+        self._world.reset(self._observations, self._masks, offset_s=offset_s)
+        self._is_reset = True
+        info = {"elapsed_s": 0.0, "discount": 1.0, "invalid_action": False}
+        return self._observations[0].copy(), {"action_mask": self._masks[0].copy(), **info}
+
+    def step(
+        self, action: np.int64 | int
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Take one decision; time passes until the next one is needed.
+
+        Raises:
+            ConfigError: The action is illegal and ``episode.invalid_action`` is ``raise``.
+        """
+        self._actions[0] = action
+        if self._raises:
+            refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_))
+        self._world.step(self._actions, self._observations, self._masks, self._results)
+        reward, terminated, truncated, elapsed_s, discount, invalid = self._results[0].tolist()
+        info: dict[str, Any] = {
+            "action_mask": self._masks[0].copy(),
+            "elapsed_s": elapsed_s,
+            "discount": discount,
+            "invalid_action": invalid > 0,
+        }
+        if terminated or truncated:
+            info.update(episode_info(self._world, 0))
+        if self.render_mode == "human":
+            print(draw_text(self._world, 0))
+        is_over = terminated > 0
+        return self._observations[0].copy(), reward, is_over, truncated > 0 and not is_over, info
+
+    def render(self) -> Any:
+        """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print."""
+        if self.render_mode == "ansi":
+            return draw_text(self._world, 0)
+        if self.render_mode == "rgb_array":
+            return draw_timeline(self._world, 0)
+        if self.render_mode == "human":
+            print(draw_text(self._world, 0))
+        return None
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
+        arrays = self._world.arrays._asdict()
+        state = {name: as_bytes(arrays[name]) for name in STATE_ARRAYS}
+        return {**state, "masks": self._masks.copy()}
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from what :meth:`get_state` of an equal environment returned.
+
+        Raises:
+            ConfigError: The state is that of another configuration.
+        """
+        arrays = self._world.arrays._asdict()
+        for name in STATE_ARRAYS:
+            restore_bytes(arrays[name], state[name], name)
+        self._masks[:] = state["masks"]
+        self._world.view(self._observations, self._masks)
+        self._is_reset = True

@@ -1,0 +1,354 @@
+"""The scheduler for scripts: add requests, schedule a step, update, look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.config.scheduler import SchedulerConfig
+from sched_env.cost.step_time import COST
+from sched_env.engine import kernels
+from sched_env.engine.records import (
+    EVENT_FINISH,
+    EVENT_PREEMPT,
+    EVENT_REJECT,
+    FINISH_REASON_NAMES,
+    LENGTH,
+    MAX_MODEL_LEN,
+    STATUS_NAMES,
+    STOP,
+)
+from sched_env.engine.setup import scheduler_settings
+from sched_env.engine.world import World, no_trace, records_of, whole_trace
+from sched_env.errors import ConfigError, UnknownNameError
+from sched_env.policy.keys import Heuristic
+from sched_env.workload.service_classes import SERVICE_CLASS
+
+Status = Literal["waiting", "running", "preempted", "finished", "rejected"]
+MOST_TOKENS = 2**30
+_FIRST_ROWS = 64
+
+
+def _added_first(request: Any, now: float) -> tuple[float, float]:
+    return float(request.row), 0.0
+
+
+def _by_priority(request: Any, now: float) -> tuple[float, float]:
+    return -request.priority, request.arrival_time_s
+
+
+_ORDERS = {
+    "fcfs": Heuristic("fcfs", _added_first, static=True),
+    "priority": Heuristic("priority", _by_priority, static=True),
+}
+
+
+@dataclass(frozen=True)
+class RequestView:
+    """A request as it stands.
+
+    Attributes:
+        request_id: As given to ``add_request``.
+        prompt_len: Prompt tokens.
+        num_computed_tokens: Tokens whose KV is in the cache. vLLM counts a token of a scheduled
+            batch at once; under ``rules="p07"`` it counts after the update.
+        num_tokens: Prompt and output tokens.
+        num_blocks: KV blocks held.
+        output: Output tokens so far; preemption never takes one away.
+        status: Where it is. P07 calls a preempted request waiting.
+        num_preemptions: How often it was preempted.
+        finish_reason: ``stop``, ``length``, ``max_model_len``, ``kv_capacity`` (alone and still out
+            of blocks), ``too_large`` (rejected: its prompt can never fit), or empty.
+    """
+
+    request_id: Hashable
+    prompt_len: int
+    num_computed_tokens: int
+    num_tokens: int
+    num_blocks: int
+    output: tuple[int, ...]
+    status: Status
+    num_preemptions: int
+    finish_reason: str
+
+
+class Scheduler:
+    """Continuous batching with chunked prefill and recompute preemption, step by step.
+
+    The rules are those of ``config`` (vLLM 0.33.0's by default), run by the same compiled core as
+    the environments.
+
+    >>> from sched_env import Scheduler, SchedulerConfig
+    >>> s = Scheduler(SchedulerConfig(max_num_batched_tokens=16, max_num_seqs=8, num_blocks=100))
+    >>> for name in ("a", "b", "c"):
+    ...     s.add_request(name, prompt_len=10, max_tokens=4)
+    >>> s.schedule()
+    {'a': 10, 'b': 6}
+    >>> s.update()
+    []
+    >>> s.schedule()
+    {'a': 1, 'b': 4, 'c': 10}
+
+    Args:
+        config: Budgets and rules.
+        sample_fn: Gives the next output token of a request, from its view before the token; called
+            in batch order. By default a token is the number of tokens before it.
+        eos_token_id: A sampled token that ends its request.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig | None = None,
+        sample_fn: Callable[[RequestView], int] | None = None,
+        eos_token_id: int | None = None,
+    ) -> None:
+        self.config = config or SchedulerConfig()
+        self._sample = sample_fn or _count_outputs
+        self._eos_token_id = eos_token_id
+        self._order = _ORDERS[self.config.policy]
+        trace = no_trace()
+        cost = records_of(1, COST)
+        self._world = World(
+            1,
+            scheduler_settings(self.config),
+            self._order,
+            cost=cost,
+            classes=records_of(1, SERVICE_CLASS),
+            trace=trace,
+            segments=whole_trace(trace),
+            row_capacity=_FIRST_ROWS,
+            num_events=4 * self.config.max_num_seqs + 4,
+        )
+        kernels.reset_one(self._world.arrays)
+        self._ids: list[Hashable] = []
+        self._rows: dict[Hashable, int] = {}
+        self._outputs: list[list[int]] = []
+        self._finished: list[Hashable] = []
+        self._rejected: list[Hashable] = []
+        self._preempted: tuple[Hashable, ...] = ()
+        self._in_flight: dict[int, int] | None = None  # tokens by row
+
+    @property
+    def _state(self) -> Any:
+        return self._world.state[0]
+
+    def add_request(
+        self,
+        request_id: Hashable,
+        prompt_len: int,
+        max_tokens: int,
+        *,
+        eos_at: int = 0,
+        priority: float = 0,
+        arrival_time: float = 0.0,
+    ) -> None:
+        """Let a request wait; one that can never fit is rejected (``rejected``).
+
+        Args:
+            request_id: Any hashable name, used once.
+            prompt_len: Prompt tokens, at least 1.
+            max_tokens: Most output tokens, at least 1.
+            eos_at: The output token, counted from 1, that is the end-of-sequence one; 0: none.
+            priority: Larger is served first (vLLM: smaller), under ``policy="priority"``.
+            arrival_time: Breaks ties of priority.
+
+        Raises:
+            ConfigError: A value is not allowed, or the id was used before.
+        """
+        if request_id in self._rows:
+            raise ConfigError(f"request id {request_id!r} was added before: give each its own")
+        _check_count("prompt_len", prompt_len, 1)
+        _check_count("max_tokens", max_tokens, 1)
+        _check_count("eos_at", eos_at, 0)
+        for name, value in (("priority", priority), ("arrival_time", arrival_time)):
+            if not (isinstance(value, int | float) and np.isfinite(value)):
+                raise ConfigError(f"{name} is {value!r}: give a finite number")
+        row = len(self._ids)
+        if row == self._world.row_capacity:
+            self._world.grow_rows(2 * row)
+        self._fill(row, request_id, prompt_len, max_tokens, eos_at, priority, arrival_time)
+        self._ids.append(request_id)
+        self._rows[request_id] = row
+        self._outputs.append([])
+        kernels.submit_one(self._world.arrays, self._order.addresses, row)
+        self._rejected += self._ids_of(self._take_events(), EVENT_REJECT)
+
+    def _fill(
+        self,
+        row: int,
+        request_id: Hashable,
+        prompt_len: int,
+        max_tokens: int,
+        eos_at: int,
+        priority: float,
+        arrival_time: float,
+    ) -> None:
+        kernels.clear_row(self._world.arrays, row)
+        request = self._world.requests[0, row]
+        request["tie"] = tie_of(request_id)
+        request["prompt_tokens"] = prompt_len
+        request["priority"] = priority
+        request["arrival_time_s"] = arrival_time
+        request["predicted_output_tokens"] = max_tokens
+        request["ttft_slo_s"] = request["tpot_slo_s"] = np.inf
+        request["weight"] = 1.0
+        ends = [(max_tokens, LENGTH)]
+        if eos_at:
+            ends.append((eos_at, STOP))
+        if self.config.max_model_len is not None:
+            ends.append((max(self.config.max_model_len - prompt_len, 1), MAX_MODEL_LEN))
+        # Of reasons that come together vLLM names the end-of-sequence token first.
+        stop_at, reason = min(ends, key=lambda end: (end[0], end[1] != STOP))
+        request["output_tokens"] = request["stop_at_tokens"] = stop_at
+        request["stop_reason"] = reason
+
+    def schedule(self) -> dict[Hashable, int]:
+        """Form the next batch and return its tokens by request id, in batch order (a copy).
+
+        Raises:
+            ConfigError: The last batch has not been updated.
+        """
+        if self._in_flight is not None:
+            raise ConfigError("schedule() was called twice: call update() before the next batch")
+        kernels.schedule_one(self._world.arrays, self._order.addresses)
+        running = self._world.live(0, "running")
+        batch = running[running["num_scheduled_tokens"] > 0]
+        rows, tokens = batch["row"].tolist(), batch["num_scheduled_tokens"].tolist()
+        self._in_flight = dict(zip(rows, tokens, strict=True))
+        events = self._take_events()
+        self._preempted = self._ids_of(events, EVENT_PREEMPT)
+        self._finished += self._ids_of(events, EVENT_FINISH)
+        return {self._ids[row]: count for row, count in self._in_flight.items()}
+
+    def update(self) -> list[Hashable]:
+        """Apply the outputs of the scheduled batch; return the ids that it finished, in order.
+
+        Raises:
+            ConfigError: No batch is scheduled.
+        """
+        if self._in_flight is None:
+            raise ConfigError("update() without a batch: call schedule() first")
+        for request in self._world.live(0, "running"):
+            is_complete = request["num_computed_tokens"] == _num_tokens(request)
+            if request["num_scheduled_tokens"] > 0 and is_complete:
+                self._append_token(request)
+        self._in_flight = None
+        kernels.deliver_one(self._world.arrays, 1.0)
+        finished = list(self._ids_of(self._take_events(), EVENT_FINISH))
+        self._finished += finished
+        return finished
+
+    def _append_token(self, request: Any) -> None:
+        row = int(request["row"])
+        token = self._sample(self._view(request))
+        if self._eos_token_id is not None and token == self._eos_token_id:
+            request["stop_at_tokens"] = request["num_output_tokens"] + 1
+            request["stop_reason"] = STOP
+        self._outputs[row].append(token)
+
+    def _take_events(self) -> NDArray[Any]:
+        """Return the events since the last call and forget them."""
+        events = self._world.arrays.events[0, : int(self._state["num_events"])].copy()
+        self._state["num_events"] = 0
+        self._state["num_recurring_events"] = 0
+        return events
+
+    def _ids_of(self, events: NDArray[Any], kind: int) -> tuple[Hashable, ...]:
+        return tuple(self._ids[row] for row in events["row"][events["kind"] == kind].tolist())
+
+    @property
+    def preempted(self) -> tuple[Hashable, ...]:
+        """Return the ids that the last ``schedule()`` preempted, in order."""
+        return self._preempted
+
+    @property
+    def free_blocks(self) -> int:
+        """Return the number of free KV blocks."""
+        return int(self._state["free_blocks"])
+
+    @property
+    def blocks_used(self) -> int:
+        """Return the number of KV blocks that running requests hold."""
+        return self.config.num_blocks - self.free_blocks
+
+    @property
+    def waiting(self) -> tuple[Hashable, ...]:
+        """Return the waiting ids, new and preempted, in service order."""
+        return tuple(self._ids[row] for row in self._world.waiting_rows(0))
+
+    @property
+    def running(self) -> tuple[Hashable, ...]:
+        """Return the running ids in batch order."""
+        return tuple(self._ids[row] for row in self._world.live(0, "running")["row"].tolist())
+
+    @property
+    def finished(self) -> tuple[Hashable, ...]:
+        """Return the finished ids in the order in which they finished."""
+        return tuple(self._finished)
+
+    @property
+    def rejected(self) -> tuple[Hashable, ...]:
+        """Return the ids that were rejected on arrival."""
+        return tuple(self._rejected)
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Tell whether a request waits or runs."""
+        return int(self._state["num_waiting"]) + int(self._state["num_running"]) > 0
+
+    def request(self, request_id: Hashable) -> RequestView:
+        """Return a request as it stands.
+
+        Raises:
+            UnknownNameError: No request of that id was added.
+        """
+        if request_id not in self._rows:
+            raise UnknownNameError("request", str(request_id), map(str, self._rows))
+        return self._view(self._world.find(0, self._rows[request_id]))
+
+    def _view(self, request: Any) -> RequestView:
+        row = int(request["row"])
+        computed = int(request["num_computed_tokens"])
+        is_p07 = self.config.rules == "p07"
+        if is_p07 and self._in_flight is not None:
+            computed -= int(request["num_scheduled_tokens"])
+        status = STATUS_NAMES[int(request["status"])]
+        return RequestView(
+            request_id=self._ids[row],
+            prompt_len=int(request["prompt_tokens"]),
+            num_computed_tokens=computed,
+            num_tokens=int(request["prompt_tokens"]) + len(self._outputs[row]),
+            num_blocks=int(request["num_blocks"]),
+            output=tuple(self._outputs[row]),
+            status="waiting" if is_p07 and status == "preempted" else cast("Status", status),
+            num_preemptions=int(request["num_preemptions"]),
+            finish_reason=FINISH_REASON_NAMES[int(request["finish_reason"])],
+        )
+
+
+def tie_of(request_id: Hashable) -> int:
+    """Return a number that orders ids as vLLM's heap does: as text.
+
+    The first seven bytes decide; longer ids that share them keep the order of addition.
+    """
+    return int.from_bytes(str(request_id).encode()[:7].ljust(7, b"\0"), "big")
+
+
+def _num_tokens(request: Any) -> int:
+    return int(request["prompt_tokens"]) + int(request["num_output_tokens"])
+
+
+def _count_outputs(view: RequestView) -> int:
+    return len(view.output)
+
+
+def _check_count(name: str, value: object, lowest: int) -> None:
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or not lowest <= int(cast("int", value)) <= MOST_TOKENS:
+        raise ConfigError(
+            f"{name} is {value!r}: give a whole number from {lowest} to {MOST_TOKENS}"
+        )
