@@ -3,9 +3,9 @@
 Decode only, for n sequences with S tokens of context in all:
 ``a + b n + d max(S - S0, 0)``.
 With prefill, for T new tokens in all and chunks of c tokens on ``past`` cached ones:
-``o + g smax(Tk, ceil(T); p) + b' n + d' S + e sum max(c, p0) (past + c/2)``, where ceil rounds up to
-a tile and ``smax(x, y; p) = (x^p + y^p)^(1/p)``. To both comes the engine's own time, per step and
-per sequence. Times are in seconds.
+``o + g smax(Tk, ceil(T); p) + b' n + d' S + e sum max(c, p0) (past + c/2)``, where ceil rounds up
+to a tile and ``smax(x, y; p) = (x^p + y^p)^(1/p)``. To both comes the engine's own time, per step
+and per sequence. Times are in seconds.
 """
 
 from __future__ import annotations

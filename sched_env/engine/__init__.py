@@ -1,0 +1,1 @@
+"""What a server does: the compiled core, one implementation of each rule."""

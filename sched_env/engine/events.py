@@ -28,5 +28,5 @@ def record(server: Any, kind: int, request: Any, tokens: int, blocks: int) -> No
     event.free_blocks = state.free_blocks
     event.num_preemptions = request.num_preemptions
     state.num_events += 1
-    if kind == EVENT_ADMIT or kind == EVENT_PREEMPT:
+    if kind in (EVENT_ADMIT, EVENT_PREEMPT):
         state.num_recurring_events += 1

@@ -31,6 +31,7 @@ from sched_env.workload.service_classes import SERVICE_CLASS
 Status = Literal["waiting", "running", "preempted", "finished", "rejected"]
 MOST_TOKENS = 2**30
 _FIRST_ROWS = 64
+_LARGEST_TIE = 2**62
 
 
 def _added_first(request: Any, now: float) -> tuple[float, float]:
@@ -189,7 +190,7 @@ class Scheduler:
     ) -> None:
         kernels.clear_row(self._world.arrays, row)
         request = self._world.requests[0, row]
-        request["tie"] = tie_of(request_id)
+        request["tie"] = tie_of(request_id, row)
         request["prompt_tokens"] = prompt_len
         request["priority"] = priority
         request["arrival_time_s"] = arrival_time
@@ -330,12 +331,17 @@ class Scheduler:
         )
 
 
-def tie_of(request_id: Hashable) -> int:
-    """Return a number that orders ids as vLLM's heap does: as text.
+def tie_of(request_id: Hashable, row: int) -> int:
+    """Return a number that orders ids as Python does: numbers by value, text by its letters.
 
-    The first seven bytes decide; longer ids that share them keep the order of addition.
+    vLLM's heap compares ids last. Of text the first seven bytes decide; ids of another kind, and
+    those too large, keep the order in which they were added.
     """
-    return int.from_bytes(str(request_id).encode()[:7].ljust(7, b"\0"), "big")
+    if isinstance(request_id, int | np.integer) and abs(int(request_id)) < _LARGEST_TIE:
+        return int(request_id)
+    if isinstance(request_id, str):
+        return int.from_bytes(request_id.encode()[:7].ljust(7, b"\0"), "big")
+    return row
 
 
 def _num_tokens(request: Any) -> int:
