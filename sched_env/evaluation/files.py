@@ -59,10 +59,16 @@ def make_folder(path: Path) -> Path:
     """Make a folder for results and return it.
 
     Raises:
-        SchedEnvError: a file is in the way, or the folder cannot be made or written to.
+        SchedEnvError: a file or a training run is in the way, or the folder cannot be made or
+            written to.
     """
     if path.exists() and not path.is_dir():
         raise SchedEnvError(f"{path} is a file: name a folder for the results")
+    if (path / "checkpoints").is_dir() or (path / "policy.safetensors").is_file():
+        raise SchedEnvError(
+            f"{path} holds a training run or a policy, whose files the results would replace: "
+            f"name another folder, such as {path / 'evaluation'}"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

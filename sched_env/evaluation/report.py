@@ -71,7 +71,7 @@ def find_results(folder: Path) -> Path:
     if below:
         return below[-1].parent
     raise SchedEnvError(
-        f"no {RESULTS} in {folder}: run sched-env evaluate with --out {folder}, then report it"
+        f"no {RESULTS} in {folder} or right below it: run sched-env evaluate with --out DIR first"
     )
 
 

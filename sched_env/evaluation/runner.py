@@ -50,7 +50,7 @@ LOADS = (0.8, 1.0, 1.3)
 _PARALLEL_FROM_REQUESTS = 500_000
 """Requests to simulate below which starting processes costs more than it saves."""
 
-_COST_OF_KIND = {"network": 8}
+_COST_OF_KIND = {"network": 15}
 """Time for a request, over that under a heuristic."""
 
 

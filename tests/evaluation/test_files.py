@@ -50,3 +50,10 @@ def test_a_file_in_the_way(tmp_path):
 def test_missing_folders_are_made(tmp_path):
     assert make_folder(tmp_path / "a" / "b").is_dir()
     assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_training_run_is_never_overwritten(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(SchedEnvError, match=r"holds a training run .* such as .*evaluation"):
+        make_folder(tmp_path)
+    assert make_folder(tmp_path / "evaluation").is_dir()

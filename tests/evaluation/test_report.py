@@ -64,5 +64,5 @@ def test_a_file_that_is_no_list_of_rows(tmp_path, text):
 
 
 def test_no_results(tmp_path):
-    with pytest.raises(SchedEnvError, match="run sched-env evaluate with --out"):
+    with pytest.raises(SchedEnvError, match="run sched-env evaluate with --out DIR first"):
         report(tmp_path)
