@@ -2,8 +2,8 @@
 
 The slowdown of a request is its E2EL over the E2EL it was promised, TTFT SLO + (output tokens - 1)
 x TPOT SLO. The index is taken over the share of the promise that was kept, min(1, 1 / slowdown),
-which is 0 for a request that never finished: so requests that were dropped count, and being
-quicker than promised makes nobody unfair.
+which is 0 for a request that never finished or was cut short: so requests that were dropped count,
+and being quicker than promised makes nobody unfair.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sched_env.metrics.latency import e2el_s, queue_wait_s
-from sched_env.metrics.outcome import Floats, RequestOutcomes
+from sched_env.metrics.outcome import Floats, RequestOutcomes, is_complete
 
 STARVATION_S = 10.0
 """Default wait in seconds above which a request counts as starved."""
@@ -42,14 +42,13 @@ def promised_e2el_s(requests: RequestOutcomes) -> Floats:
 
 
 def slowdown(requests: RequestOutcomes) -> Floats:
-    """Return E2EL / promised E2EL, infinite where not finished (n,)."""
-    latency = e2el_s(requests)
-    promised = promised_e2el_s(requests)
-    return np.where(np.isnan(latency), np.inf, latency / promised)
+    """Return E2EL / promised E2EL, infinite where not all the output came (n,)."""
+    ratio = e2el_s(requests) / promised_e2el_s(requests)
+    return np.where(is_complete(requests), ratio, np.inf)
 
 
 def promise_kept(requests: RequestOutcomes) -> Floats:
-    """Return the kept share of each promise, min(1, 1 / slowdown), 0 where not finished (n,)."""
+    """Return the kept share of each promise, min(1, 1 / slowdown), 0 where not complete (n,)."""
     return 1.0 / np.maximum(slowdown(requests), 1.0)
 
 

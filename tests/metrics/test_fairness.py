@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sched_env.engine.records import REJECTED, RUNNING, SHED, WAITING
+from sched_env.engine.records import KV_CAPACITY, REJECTED, RUNNING, SHED, WAITING
 from sched_env.metrics import fairness
 from tests.metrics.timelines import NAN, outcomes, served, unserved
 
@@ -29,6 +29,11 @@ def test_slowdown_is_against_the_promised_e2el():
     assert fairness.slowdown(requests).tolist() == pytest.approx([0.5, 2.0, math.inf])
     assert fairness.promise_kept(requests).tolist() == pytest.approx([1.0, 0.5, 0.0])
     assert fairness.jain_fairness(requests) == pytest.approx(1.5**2 / (3 * 1.25))
+
+
+def test_an_answer_cut_short_is_no_promise_kept():
+    requests = outcomes(served(0, 0, 0.5, 0.5, 1, output_tokens=9, finish_reason=KV_CAPACITY))
+    assert fairness.promise_kept(requests).tolist() == [0.0]
 
 
 def test_quicker_than_promised_is_not_unfair():
