@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -15,6 +14,7 @@ from sched_env.evaluation.compare import Comparison, compare
 from sched_env.evaluation.files import write_text
 from sched_env.evaluation.plots import can_plot, plot_comparison
 from sched_env.evaluation.results import CONFIG, ENVIRONMENT, RESULTS, read_rows
+from sched_env.evaluation.statistics import Interval
 from sched_env.evaluation.table import (
     LATENCY_COLUMNS,
     OUTCOME_COLUMNS,
@@ -27,6 +27,9 @@ from sched_env.metrics.summary import Row
 
 REPORT = "report.md"
 PLOT = "goodput_weighted.png"
+
+_FEWEST_PAIRS = 5
+"""Below this number of values a bootstrap interval covers far less often than it says."""
 
 _CLASS_METRICS = ("goodput_weighted_", "p99_ttft_ms_", "p99_tpot_ms_")
 
@@ -136,9 +139,12 @@ def _finding(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pairs(difference: Any) -> str:
+def _pairs(difference: Interval) -> str:
     count = difference.num_values
-    return f"{count} pairs" if count > 1 else f"{count} pair, which gives no interval"
+    if count < 2:
+        return f"{count} pair, which gives no interval"
+    caution = "" if count >= _FEWEST_PAIRS else ", too few for the interval to be trusted"
+    return f"{count} pairs{caution}"
 
 
 def _how_compared(comparison: Comparison) -> str:

@@ -34,6 +34,12 @@ def test_one_pair_claims_nothing(tmp_path):
     assert "- **ppo** is not told apart from it (1 pair, which gives no interval)." in page
 
 
+def test_few_pairs_come_with_a_caution(tmp_path):
+    write_json(tmp_path / "results.json", three_policies(1))
+    page = report(tmp_path).page.read_text()
+    assert "- **ppo** is better (2 pairs, too few for the interval to be trusted)." in page
+
+
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_chart_is_a_png(folder):
     plot = report(folder).plot
