@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol, Self
@@ -87,6 +88,6 @@ def describe(standing: Standing) -> str:
     """Return the speed and the curves that matter most, in one short line."""
     parts = [f"{standing.decisions_per_s:,.0f} decisions/s"]
     for tag, name in _SHOWN.items():
-        if tag in standing.metrics:
+        if math.isfinite(standing.metrics.get(tag, math.nan)):
             parts.append(f"{name} {standing.metrics[tag]:.4g}")
     return ", ".join(parts)
