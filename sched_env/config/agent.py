@@ -95,8 +95,8 @@ class AgentConfig(ConfigModel):
     gae_lambda: Fraction = 0.97
     """Weight of longer advantage estimates, per decision."""
 
-    entropy_coefficient: NonNegative = 0.0
-    """Weight of the entropy bonus."""
+    entropy_coefficient: Number = 0.0
+    """Weight of the entropy bonus; below 0 it draws the policy to its best action."""
 
     value_coefficient: NonNegative = 0.5
     """Weight of the value loss."""
