@@ -51,7 +51,9 @@ class EpisodeMetrics(BaseCallback):
         for tag, value in curves.items():
             self.logger.record(tag, value)
         returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
-        self.latest = {**curves, "rollout/ep_rew_mean": float(np.mean(returns or [np.nan]))}
+        self.latest = curves
+        if returns:
+            self.latest["rollout/ep_rew_mean"] = float(np.mean(returns))
         self.ended.clear()
 
     def _action_rates(self) -> dict[str, float]:

@@ -85,13 +85,19 @@ class _ScheduledPolicy:
         Returns:
             float32 (batch, num_actions).
         """
+        return self._logits(observations, action_masks)[0]
+
+    def _logits(self, observations: Tensor, action_masks: Any) -> tuple[Tensor, Tensor]:
+        """Return the masked logits of the policy and those of the prior alone (0 without one)."""
         logits = self.actor(observations)
-        if action_masks is None and self.prior is None:
-            return logits
-        masks = self._as_mask(action_masks, logits)
+        masks = torch.ones_like(logits, dtype=torch.bool)
+        if action_masks is not None:
+            masks = torch.as_tensor(action_masks).reshape(logits.shape).to(torch.bool)
+        prior = torch.zeros_like(logits)
         if self.prior is not None:
-            logits = logits + self.prior(observations, masks)
-        return torch.where(masks, logits, float(MASKED_LOGIT))
+            prior = self.prior(observations, masks)
+        closed = float(MASKED_LOGIT)
+        return torch.where(masks, logits + prior, closed), torch.where(masks, prior, closed)
 
     def forward(
         self, obs: Tensor, deterministic: bool = False, action_masks: Any = None
@@ -105,10 +111,18 @@ class _ScheduledPolicy:
     def evaluate_actions(
         self, obs: Tensor, actions: Tensor, action_masks: Any = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return values (batch, 1), log-probabilities (batch,) and entropies (batch,)."""
-        log_probs = torch.log_softmax(self.masked_logits(obs, action_masks), dim=1)
+        """Return values (batch, 1), log-probabilities (batch,) and entropies (batch,).
+
+        With a prior, the entropy is relative to it: minus the KL divergence of the policy from
+        the prior, so that an entropy bonus holds the policy near the prior.
+        """
+        logits, prior = self._logits(obs, action_masks)
+        log_probs = torch.log_softmax(logits, dim=1)
         chosen = log_probs.gather(1, actions.long().reshape(-1, 1)).squeeze(1)
-        entropy = -(log_probs.exp() * log_probs).sum(dim=1)
+        surprise = log_probs
+        if self.prior is not None:
+            surprise = log_probs - torch.log_softmax(prior, dim=1)
+        entropy = -(log_probs.exp() * surprise).sum(dim=1)
         return self.critic(obs), chosen, entropy
 
     def predict_values(self, obs: Tensor) -> Tensor:
@@ -120,12 +134,6 @@ class _ScheduledPolicy:
     ) -> Tensor:
         """Return actions, (batch,): the first of the largest logits, or a draw."""
         return _choose(self.masked_logits(observation, action_masks), deterministic)
-
-    def _as_mask(self, action_masks: Any, logits: Tensor) -> Tensor:
-        if action_masks is None:
-            return torch.ones_like(logits, dtype=torch.bool)
-        masks = torch.as_tensor(action_masks, device=logits.device)
-        return masks.reshape(logits.shape).to(torch.bool)
 
 
 def _choose(logits: Tensor, deterministic: bool) -> Tensor:

@@ -95,8 +95,8 @@ class AgentConfig(ConfigModel):
     gae_lambda: Fraction = 0.97
     """Weight of longer advantage estimates, per decision."""
 
-    entropy_coefficient: Number = 0.0
-    """Weight of the entropy bonus; below 0 it draws the policy to its best action."""
+    entropy_coefficient: NonNegative = 0.0
+    """Weight of the policy's entropy; with a prior, of its KL divergence from the prior instead."""
 
     value_coefficient: NonNegative = 0.5
     """Weight of the value loss."""

@@ -15,6 +15,7 @@ from sched_env.agents.policies import (
 from sched_env.agents.ppo import ElapsedMaskablePPO, ElapsedPPO
 from sched_env.agents.rollout import ElapsedRolloutBuffer
 from sched_env.agents.sb3 import SchedVecEnv
+from sched_env.policy.prior import PriorParameters
 from tests.agents.fake_env import SHAPE, FakeVectorEnv
 
 
@@ -169,6 +170,28 @@ def test_log_probabilities_agree_with_those_of_the_masked_distribution() -> None
     assert torch.allclose(again[1], log_probs, atol=1e-6)
     assert torch.allclose(again[2], distribution.entropy(), atol=1e-6)
     assert torch.equal(again[0], values)
+
+
+def test_with_a_prior_the_entropy_is_minus_the_divergence_from_it() -> None:
+    parameters = PriorParameters(1, *(np.float32(x) for x in (1.5, -8, 2, -3, -3, -3, 5)))
+    spec = PolicySpec(SHAPE, prior=parameters)
+    env = _env()
+    policy = ElapsedMaskablePPO(
+        MaskableSchedulingPolicy, env, n_steps=8, policy_kwargs={"net_arch": spec}, device="cpu"
+    ).policy
+    observations = torch.as_tensor(env.reset())
+    masks = torch.as_tensor(env.action_masks())
+    actions = masks.long().argmax(dim=1)
+    prior = torch.where(masks, policy.prior(observations, masks), -torch.inf).softmax(dim=1)
+    ours = policy.masked_logits(observations, masks).softmax(dim=1)
+    divergence = torch.where(masks, ours * (ours / prior).log(), 0.0).sum(dim=1)
+    entropy = policy.evaluate_actions(observations, actions, masks)[2]
+    assert torch.allclose(entropy, -divergence, atol=1e-6)
+    with torch.no_grad():
+        for parameter in policy.actor.parameters():
+            parameter.zero_()
+    entropy = policy.evaluate_actions(observations, actions, masks)[2]
+    assert torch.allclose(entropy, torch.zeros(len(entropy)), atol=1e-6)
 
 
 def test_a_foreign_policy_is_refused_by_name() -> None:
