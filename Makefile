@@ -23,7 +23,8 @@ help:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "make: $(PYTHON) is no Python >= 3.11; give one with make PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "make: $(PYTHON) cannot make virtual environments; on Debian install python3-venv" >&2; exit 1; }
 
 # A stamp per set of extras, so that nothing is installed twice.
 $(VENV)/agents.stamp: pyproject.toml constraints.txt | $(BIN)/python

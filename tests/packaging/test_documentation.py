@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import ast
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -52,8 +54,13 @@ def test_commands_exist_with_their_options(line: str) -> None:
 
 
 @pytest.mark.parametrize("text", blocks("python"))
-def test_python_blocks_are_python(text: str) -> None:
-    assert ast.parse(text).body
+def test_python_blocks_run(text: str, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", str(script)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_configurations_that_are_named_exist() -> None:
