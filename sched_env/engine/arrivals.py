@@ -33,7 +33,7 @@ from sched_env.engine.records import (
     WAITING,
 )
 from sched_env.engine.reward import punish_waiting
-from sched_env.engine.schedule import blocks_for
+from sched_env.engine.sizes import blocks_for
 from sched_env.engine.waiting import dequeue, enqueue, is_waiting, leave, position_of
 from sched_env.workload.service_classes import (
     draw_class,

@@ -26,15 +26,20 @@ from sched_env.engine.records import KV_CAPACITY
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.schedule import (
     admit,
-    blocks_for,
     fits,
-    is_decoding,
     open_batch,
     preempt,
     schedule_running,
     tokens_to_schedule,
 )
-from sched_env.engine.waiting import decode_tokens_left, dequeue, enqueue, num_tokens
+from sched_env.engine.sizes import (
+    blocks_to_grow,
+    decode_tokens_left,
+    is_decoding,
+    num_tokens,
+    tokens_left,
+)
+from sched_env.engine.waiting import dequeue, enqueue
 
 PREFILL_LEVELS = (0.0, 0.25, 0.5, 1.0)
 NUM_LEVELS = len(PREFILL_LEVELS)
@@ -128,10 +133,8 @@ def read_ledger(server: Any) -> None:
 @compiled_part
 def _enter(state: Any, request: Any) -> None:
     """Charge the ledger with the tokens of one request."""
-    left = num_tokens(request) - request.num_computed_tokens
-    tokens = min(left, state.ledger_tokens)
-    held = blocks_for(request.num_computed_tokens + tokens, state.block_size)
-    state.ledger_blocks -= max(held - request.num_blocks, 0)
+    tokens = min(tokens_left(request), state.ledger_tokens)
+    state.ledger_blocks -= blocks_to_grow(request, tokens, state.block_size)
     state.ledger_tokens -= tokens
     if not is_decoding(request):
         state.ledger_prefill_tokens += tokens
@@ -164,8 +167,8 @@ def has_seat(state: Any) -> bool:
 @compiled_part
 def has_blocks(state: Any, request: Any) -> bool:
     """Tell whether the ledger holds the blocks to admit a waiting request."""
-    left = num_tokens(request) - request.num_computed_tokens
-    return fits(state, request, min(left, max(state.ledger_tokens, 1)), state.ledger_blocks)
+    chunk = min(tokens_left(request), max(state.ledger_tokens, 1))
+    return fits(state, request, chunk, state.ledger_blocks)
 
 
 @compiled_part

@@ -15,7 +15,7 @@ from sched_env.cost.step_time import step_time_s
 from sched_env.engine.ending import first_token, settle
 from sched_env.engine.events import record
 from sched_env.engine.records import EVENT_FIRST_TOKEN, FINISHED
-from sched_env.engine.waiting import num_tokens
+from sched_env.engine.sizes import blocks_for, num_tokens
 
 ITL_BINS = 2048
 ITL_FIRST_S = 1e-5
@@ -169,5 +169,4 @@ def _append(server: Any, request: Any, iterations: int) -> None:
     request.num_computed_tokens += iterations - 1
     state.num_output_tokens += iterations
     if iterations > 1:
-        held = request.num_computed_tokens
-        request.num_blocks = (held + state.block_size - 1) // state.block_size
+        request.num_blocks = blocks_for(request.num_computed_tokens, state.block_size)

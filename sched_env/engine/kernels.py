@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sched_env.compiled import compiled, compiled_inline
 from sched_env.engine import arrivals, decide, episode, execute, schedule
+from sched_env.engine.borrowing import borrowed
 from sched_env.engine.keycall import key_at
 from sched_env.engine.records import Arrays, Server
 from sched_env.engine.view import view
@@ -33,18 +34,18 @@ def server_at(arrays: Arrays, index: int) -> Server:
     return Server(
         state,
         arrays.cost[0],
-        arrays.classes,
-        arrays.trace,
-        arrays.segments,
-        slots[running_end : running_end + rows],
-        slots[admitted_end:running_end],
-        slots[front_end:admitted_end],
-        slots[:front_end],
-        heaps[:rows],
-        heaps[rows:],
-        arrays.events[index],
-        scratch[: state.block_size],
-        scratch[state.block_size :],
+        borrowed(arrays.classes),
+        borrowed(arrays.trace),
+        borrowed(arrays.segments),
+        borrowed(slots[running_end : running_end + rows]),
+        borrowed(slots[admitted_end:running_end]),
+        borrowed(slots[front_end:admitted_end]),
+        borrowed(slots[:front_end]),
+        borrowed(heaps[:rows]),
+        borrowed(heaps[rows:]),
+        borrowed(arrays.events[index]),
+        borrowed(scratch[: state.block_size]),
+        borrowed(scratch[state.block_size :]),
     )
 
 

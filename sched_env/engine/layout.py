@@ -1,8 +1,7 @@
 """What each number of an observation means, in the order in which the core writes them.
 
 An observation is a float32 vector: ``K + J`` slots of features (waiting ones first), then global
-features, then, if asked for, privileged ones that only a value head may read. ``squash(x)`` is
-``x / (1 + |x|)``.
+features, then, if asked for, privileged ones that only a value head may read.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine.decide import NUM_LEVELS, PREFILL_LEVELS
+from sched_env.engine.records import NUM_RESTING
 
 
 class Feature(NamedTuple):
@@ -32,63 +32,65 @@ SLOT_FEATURES = (
     Feature("present", "flag", "1 where the slot holds a request", 0.0),
     Feature("is_running", "flag", "1 in running slots", 0.0),
     Feature("is_legal", "flag", "1 where its action is legal now", 0.0),
-    Feature("prefill_left", "log tokens", "log(1 + x) / 10", 0.0, 3.0),
-    Feature("decode_left", "log tokens", "log(1 + predicted x) / 8", 0.0, 3.0),
+    Feature("rank", "1", "position / slots", 0.0),
+    Feature("density_gap", "log 1/s", "5 (density - best density shown)", -20.0, 0.0),
+    Feature("ttft_slack_0.3", "s", "x / (|x| + 0.3)"),
+    Feature("ttft_slack_1.5", "s", "x / (|x| + 1.5)"),
+    Feature("ttft_slack_6", "s", "x / (|x| + 6)"),
+    Feature("blocks_of_free", "blocks", "x / (x + free + 1)", 0.0),
+    Feature("wait", "s", "x / (x + 2)", 0.0),
+    Feature("is_late", "flag", "1 where the TTFT deadline passed without a token", 0.0),
+    Feature("tpot_slack", "s", "x / (|x| + 0.5), 0 before the first token"),
+    Feature("prefill_left", "tokens", "x / (x + 512)", 0.0),
+    Feature("decode_left", "tokens", "predicted x / (x + 128)", 0.0),
     Feature("weight", "1", "x / (x + 2)", 0.0),
     Feature("density", "log 1/s", "log(weight / work) / 5", -10.0, 10.0),
-    Feature("density_gap", "log 1/s", "density - best density shown", -20.0, 0.0),
-    Feature("rank", "1", "position / slots", 0.0),
-    Feature("ttft_slack_0.3", "s", "squash(slack / 0.3)"),
-    Feature("ttft_slack_1.5", "s", "squash(slack / 1.5)"),
-    Feature("ttft_slack_6", "s", "squash(slack / 6)"),
-    Feature("blocks_of_free", "blocks", "squash(blocks / (free + 1))", 0.0),
-    Feature("blocks_of_pool", "blocks", "blocks / num_blocks", 0.0, 2.0),
-    Feature("wait", "s", "squash(x / 2)", 0.0),
-    Feature("is_late", "flag", "1 where the TTFT deadline passed without a token", 0.0),
+    Feature("blocks_of_pool", "blocks", "x / num_blocks", 0.0, 2.0),
     Feature("preemptible", "flag", "1 where it may be preempted by choice", 0.0),
-    Feature("computed", "tokens", "squash(x / 1024)", 0.0),
-    Feature("outputs", "tokens", "squash(x / 64)", 0.0),
-    Feature("tpot_slack", "s", "squash(slack / 0.5), 0 before the first token"),
-    Feature("preemptions", "1", "squash(x)", 0.0),
+    Feature("computed", "tokens", "x / (x + 1024)", 0.0),
+    Feature("outputs", "tokens", "x / (x + 64)", 0.0),
+    Feature("preemptions", "1", "x / (x + 1)", 0.0),
     Feature("tpot_slo", "s", "x / (x + 0.1)", 0.0),
 )
+NUM_MOVING = len(SLOT_FEATURES) - NUM_RESTING
+"""Slot features that change while a request waits; the others come behind them."""
 
 GLOBAL_FEATURES = (
     Feature("free_kv", "blocks", "x / num_blocks", 0.0),
     Feature("ledger_kv", "blocks", "x / num_blocks", -2.0),
     Feature("running", "requests", "x / max_num_seqs", 0.0),
-    Feature("admitted", "requests", "squash(x / 4)", 0.0),
+    Feature("admitted", "requests", "x / (x + 4)", 0.0),
     Feature("ledger_tokens", "tokens", "x / max_num_batched_tokens", 0.0),
     Feature("decoding", "requests", "x / max_num_seqs", 0.0),
     Feature("prefill_tokens", "tokens", "x / max_num_batched_tokens", 0.0),
-    Feature("waiting", "requests", "squash(x / 16)", 0.0),
-    Feature("beyond_slots", "requests", "squash(x / 16)", 0.0),
-    Feature("waiting_weight", "1", "squash(x / 16)", 0.0),
-    Feature("waiting_prefill", "tokens", "squash(x / 8192)", 0.0),
-    Feature("waiting_decode", "tokens", "squash(x / 8192)", 0.0),
-    Feature("urgent_weight", "1", "squash(x / 4), shown slack under 0.5 s", 0.0),
-    Feature("late_weight", "1", "squash(x / 4), shown slack under 0", 0.0),
-    Feature("fitting", "requests", "squash(x / 4)", 0.0),
+    Feature("waiting", "requests", "x / (x + 16)", 0.0),
+    Feature("beyond_slots", "requests", "x / (x + 16)", 0.0),
+    Feature("waiting_weight", "1", "x / (x + 16)", 0.0),
+    Feature("waiting_prefill", "tokens", "x / (x + 8192)", 0.0),
+    Feature("waiting_decode", "tokens", "x / (x + 8192)", 0.0),
+    Feature("urgent_weight", "1", "x / (x + 4), shown slack under 0.5 s", 0.0),
+    Feature("late_weight", "1", "x / (x + 4), shown slack under 0", 0.0),
+    Feature("fitting", "requests", "x / (x + 4)", 0.0),
     Feature("decodes_at_risk", "requests", "x / max_num_seqs", 0.0),
     Feature("decode_context", "tokens", "x / pool tokens", 0.0, 2.0),
-    Feature("decode_step", "s", "squash(x / 0.05)", 0.0),
-    Feature("full_step", "s", "squash(x / 0.05)", 0.0),
-    Feature("arrival_rate", "requests/s", "squash(x / 5)", 0.0),
+    Feature("decode_step", "s", "x / (x + 0.05)", 0.0),
+    Feature("full_step", "s", "x / (x + 0.05)", 0.0),
+    Feature("arrival_rate", "requests/s", "x / (x + 5)", 0.0),
     Feature("shortage", "flag", "1 where a request must be preempted", 0.0),
     Feature("news", "flag", "1 after an arrival, end or first token", 0.0),
-    Feature("longest_wait", "s", "squash(x / 5), of those shown", 0.0),
-    Feature("running_decode", "tokens", "squash(predicted x / 8192)", 0.0),
+    Feature("longest_wait", "s", "x / (x + 5), of those shown", 0.0),
+    Feature("running_decode", "tokens", "predicted x / (x + 8192)", 0.0),
 )
 
 PRIVILEGED_FEATURES = (
-    Feature("next_arrival_1", "s", "squash(time to it)", 0.0),
-    Feature("next_arrival_4", "s", "squash(time to it / 2)", 0.0),
-    Feature("next_arrival_16", "s", "squash(time to it / 4)", 0.0),
-    Feature("next_arrival_64", "s", "squash(time to it / 16)", 0.0),
-    Feature("next_tokens_16", "tokens", "squash(of 16 arrivals / 16384)", 0.0),
-    Feature("next_tokens_64", "tokens", "squash(of 64 arrivals / 65536)", 0.0),
-    Feature("true_running_decode", "tokens", "squash(x / 8192)", 0.0),
-    Feature("true_shown_decode", "tokens", "squash(x / 8192)", 0.0),
+    Feature("next_arrival_1", "s", "time to it x, x / (x + 1)", 0.0),
+    Feature("next_arrival_4", "s", "time to it x, x / (x + 2)", 0.0),
+    Feature("next_arrival_16", "s", "time to it x, x / (x + 4)", 0.0),
+    Feature("next_arrival_64", "s", "time to it x, x / (x + 16)", 0.0),
+    Feature("next_tokens_16", "tokens", "x of 16 arrivals, x / (x + 16384)", 0.0),
+    Feature("next_tokens_64", "tokens", "x of 64 arrivals, x / (x + 65536)", 0.0),
+    Feature("true_running_decode", "tokens", "x / (x + 8192)", 0.0),
+    Feature("true_shown_decode", "tokens", "x / (x + 8192)", 0.0),
 )
 
 NUM_SLOT_FEATURES = len(SLOT_FEATURES)

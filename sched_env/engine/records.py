@@ -59,6 +59,8 @@ ONE_TIME_EVENTS = 3
 
 NO_LIMIT = np.int64(2**62)
 
+NUM_RESTING = 10
+
 TRACE = np.dtype(
     [
         ("arrival_time_s", "f8"),
@@ -102,9 +104,8 @@ REQUEST = np.dtype(
         ("num_preemptions", "i4"),
         ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
         ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
-        ("log_prefill", "f4"),  # cached logarithms of the observation
-        ("log_decode", "f4"),
-        ("log_density", "f4"),
+        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
+        ("resting", "f4", (NUM_RESTING,)),  # features that hold while it waits
         ("status", "i1"),
         ("finish_reason", "i1"),
         ("preemptible", "i1"),

@@ -26,32 +26,24 @@ from sched_env.engine.records import (
     VICTIM_TAIL,
 )
 from sched_env.engine.reward import punish_recompute
-from sched_env.engine.waiting import dequeue, enqueue, num_tokens, reorder
-
-
-@compiled_part
-def blocks_for(tokens: int, block_size: int) -> int:
-    """Return the number of KV blocks that hold ``tokens``."""
-    return (tokens + block_size - 1) // block_size
-
-
-@compiled_part
-def is_decoding(request: Any) -> bool:
-    """Tell whether only the last output token is left to compute."""
-    left = num_tokens(request) - request.num_computed_tokens
-    return left == 1 and request.num_output_tokens > 0
+from sched_env.engine.sizes import (
+    blocks_for,
+    blocks_to_grow,
+    is_decoding,
+    num_tokens,
+    tokens_left,
+)
+from sched_env.engine.waiting import dequeue, enqueue, reorder
 
 
 @compiled_part
 def grow(state: Any, request: Any, tokens: int) -> bool:
     """Take the blocks that ``tokens`` more computed tokens need; take none if too few are free."""
-    held = request.num_computed_tokens + tokens
-    need = blocks_for(held, state.block_size) - request.num_blocks
+    need = blocks_to_grow(request, tokens, state.block_size)
     if need > state.free_blocks:
         return False
-    if need > 0:
-        state.free_blocks -= need
-        request.num_blocks += need
+    state.free_blocks -= need
+    request.num_blocks += need
     return True
 
 
@@ -188,8 +180,7 @@ def schedule_running(server: Any, key: Any, prefill_cap: int) -> None:
 @compiled_part
 def tokens_to_schedule(state: Any, request: Any, prefill_cap: int) -> int:
     """Return how many tokens of ``request`` the batch can still take."""
-    left = num_tokens(request) - request.num_computed_tokens
-    tokens = min(left, state.max_num_batched_tokens - state.batch_tokens)
+    tokens = min(tokens_left(request), state.max_num_batched_tokens - state.batch_tokens)
     if not is_decoding(request):
         tokens = min(tokens, prefill_cap - state.batch_prefill_tokens)
     return max(tokens, 0)
@@ -202,8 +193,9 @@ def fits(state: Any, request: Any, chunk: int, free_blocks: int) -> bool:
     With ``reserve_full_isl`` the whole sequence so far has to fit, though only the chunk's blocks
     are taken (vLLM's ``scheduler_reserve_full_isl``).
     """
-    tokens = num_tokens(request) if state.reserve_full_isl else chunk
-    return blocks_for(tokens, state.block_size) <= free_blocks
+    if state.reserve_full_isl:
+        return request.whole_blocks <= free_blocks
+    return blocks_for(chunk, state.block_size) <= free_blocks
 
 
 @compiled_part

@@ -7,25 +7,14 @@ the backlog is empty. Putting one in or taking one out costs O(front_size + log 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.features import write_resting
 from sched_env.engine.heap import drop_top, precedes, push
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
-
-
-@compiled_part
-def num_tokens(request: Any) -> int:
-    """Return the length of the sequence so far: prompt and outputs."""
-    return request.prompt_tokens + request.num_output_tokens
-
-
-@compiled_part
-def decode_tokens_left(request: Any) -> float:
-    """Return the predicted number of output tokens still to come, at least 1."""
-    return max(request.predicted_output_tokens - request.num_output_tokens, 1.0)
+from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens
 
 
 @compiled_part
@@ -43,19 +32,10 @@ def enqueue(server: Any, key: Any, request: Any) -> None:
     state.waiting_prefill_tokens += num_tokens(request)
     state.waiting_decode_tokens += decode_tokens_left(request)
     request.key, request.second_key = key(request, state.clock_s)
+    request.whole_blocks = blocks_for(num_tokens(request), state.block_size)
     if state.num_waiting_slots > 0:
-        cache_logarithms(request)
+        write_resting(state, request, request.resting, 0)
     _place(server, request)
-
-
-@compiled_part
-def cache_logarithms(request: Any) -> None:
-    """Refresh the logarithms that the observation shows; they hold while it waits."""
-    decode = decode_tokens_left(request)
-    work_s = request.lone_prefill_s + decode * request.token_time_s
-    request.log_prefill = math.log1p(num_tokens(request) - request.num_computed_tokens)
-    request.log_decode = math.log1p(decode)
-    request.log_density = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6))
 
 
 @compiled_part

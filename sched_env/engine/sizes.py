@@ -1,0 +1,44 @@
+"""How long a request is and what it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sched_env.compiled import compiled_part
+
+
+@compiled_part
+def num_tokens(request: Any) -> int:
+    """Return the length of the sequence so far: prompt and outputs."""
+    return request.prompt_tokens + request.num_output_tokens
+
+
+@compiled_part
+def tokens_left(request: Any) -> int:
+    """Return the tokens of the sequence so far that are not computed."""
+    return num_tokens(request) - request.num_computed_tokens
+
+
+@compiled_part
+def decode_tokens_left(request: Any) -> float:
+    """Return the predicted number of output tokens still to come, at least 1."""
+    return max(request.predicted_output_tokens - request.num_output_tokens, 1.0)
+
+
+@compiled_part
+def is_decoding(request: Any) -> bool:
+    """Tell whether only the last output token is left to compute."""
+    return tokens_left(request) == 1 and request.num_output_tokens > 0
+
+
+@compiled_part
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Return the number of KV blocks that hold ``tokens``."""
+    return (tokens + block_size - 1) // block_size
+
+
+@compiled_part
+def blocks_to_grow(request: Any, tokens: int, block_size: int) -> int:
+    """Return the blocks that ``tokens`` more computed tokens need beyond those held."""
+    room = request.num_blocks * block_size - request.num_computed_tokens
+    return 0 if tokens <= room else blocks_for(tokens - room, block_size)
