@@ -14,13 +14,15 @@ first needs it, for the one signature that the core calls.
 from __future__ import annotations
 
 import dis
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numba
 
@@ -96,6 +98,30 @@ class Heuristic:
             now_s: The clock in seconds.
         """
         return _as_pair(self.function(request, now_s))
+
+    def __copy__(self) -> Self:
+        """Return itself: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return itself: it never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle without addresses, which mean nothing in another process.
+
+        What `heuristic` made stands where its function stood, so it is pickled by that place.
+        """
+        place = self.function.__module__, self.function.__qualname__
+        if getattr(sys.modules.get(place[0]), place[1], None) is self:
+            return _at_place, place
+        parameters = dict(self.parameters)
+        return type(self), (self.name, self.function, self.static, self.reference, parameters)
+
+
+def _at_place(module_name: str, name: str) -> Heuristic:
+    """Return the heuristic that stands in a module."""
+    return getattr(importlib.import_module(module_name), name)
 
 
 def heuristic(

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import sys
 
 import numpy as np
 import pytest
 
+from sched_env.baselines import weighted_sjf
 from sched_env.compiled import compiled
 from sched_env.engine.keycall import key_at
 from sched_env.engine.records import REQUEST
@@ -228,3 +231,16 @@ def test_a_key_must_be_a_function_of_request_and_now(function):
 def test_a_name_is_lower_case_letters_digits_and_underscores(name):
     with pytest.raises(PolicyError, match="is not allowed"):
         Heuristic(name, _reads_directly)
+
+
+def _by_age(request, now):
+    return request.arrival_time_s
+
+
+@pytest.mark.parametrize("made", [weighted_sjf, Heuristic("by_age", _by_age)])
+def test_copies_hold_no_addresses_of_another_process(made):
+    assert made.addresses  # compiled before it is copied
+    assert copy.deepcopy(made) is made
+    restored = pickle.loads(pickle.dumps(made))
+    assert (restored.name, restored.function) == (made.name, made.function)
+    assert restored is made or "addresses" not in vars(restored)
