@@ -122,7 +122,7 @@ class Scheduler:
             trace=trace,
             segments=whole_trace(trace),
             row_capacity=_FIRST_ROWS,
-            num_events=4 * self.config.max_num_seqs + 4,
+            num_events=4 * min(self.config.max_num_seqs, _FIRST_ROWS) + 4,
         )
         kernels.reset_one(self._world.arrays)
         self._ids: list[Hashable] = []
@@ -171,6 +171,7 @@ class Scheduler:
         row = len(self._ids)
         if row == self._world.row_capacity:
             self._world.grow_rows(2 * row)
+            self._world.grow_events()
         self._fill(row, request_id, prompt_len, max_tokens, eos_at, priority, arrival_time)
         self._ids.append(request_id)
         self._rows[request_id] = row

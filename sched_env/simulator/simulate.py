@@ -11,6 +11,7 @@ import numpy as np
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.config.env import EnvConfig
 from sched_env.engine import kernels
+from sched_env.engine.records import ONE_TIME_EVENTS
 from sched_env.engine.setup import run_world
 from sched_env.engine.world import World
 from sched_env.errors import ConfigError, TraceError
@@ -87,8 +88,16 @@ def _run_heuristic(
 def _drain(world: World) -> None:
     kernels.reset_one(world.arrays)
     while not kernels.run(world.arrays, world.key.addresses, _BATCHES_PER_CALL):
-        if world.arrays.events.shape[1] > 0:
-            world.grow_events()
+        _make_event_room(world, 1)
+
+
+def _make_event_room(world: World, count: int) -> None:
+    """Let the event log, if there is one, take ``count`` more admissions and preemptions."""
+    state = world.state[0]
+    reserved = ONE_TIME_EVENTS * world.row_capacity + 2 * int(state["seat_capacity"])
+    needed = reserved + int(state["num_recurring_events"]) + count
+    while 0 < world.arrays.events.shape[1] < needed:
+        world.grow_events()
 
 
 def _run_network(
@@ -101,13 +110,14 @@ def _run_network(
     network.check_layout(world.layout)
     observations, masks, results = world.buffers()
     kernels.reset_one(world.arrays)
+    # Where nothing is to decide, each request is admitted and preempted once at most.
+    room = 2 * len(table)
+    _make_event_room(world, room)
     kernels.begin_decisions(world.arrays, world.key.addresses, observations, masks)
     state = world.state[0]
     num_decisions, num_invalid = 0, 0
     while not (state["terminated"] or state["truncated"]):
-        if num_events and int(state["num_recurring_events"]) * 2 > num_events:
-            world.grow_events()
-            num_events *= 2
+        _make_event_room(world, room)
         actions = network.act(observations, masks)
         world.step(actions, observations, masks, results)
         num_decisions += 1
