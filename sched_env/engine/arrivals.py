@@ -19,6 +19,15 @@ from sched_env.engine.ending import (
 )
 from sched_env.engine.events import record
 from sched_env.engine.heap import drop_top, push
+from sched_env.engine.memory import (
+    classes_of,
+    cost_of,
+    expiries_of,
+    front_of,
+    requests_of,
+    running_of,
+    trace_of,
+)
 from sched_env.engine.records import (
     EVENT_ARRIVE,
     MAX_MODEL_LEN,
@@ -46,25 +55,24 @@ _BY_TIMEOUT, _BY_DEADLINE = 1.0, 0.0
 
 
 @compiled_part
-def arrival_time_s(state: Any, trace: Any, row: int) -> float:
+def arrival_time_s(state: Any, row: int) -> float:
     """Return when ``row`` of this run arrives; infinity past the last one."""
     if row >= state.num_rows:
         return np.inf
-    recorded_s = trace[state.trace_row + row].arrival_time_s
+    recorded_s = trace_of(state)[state.trace_row + row].arrival_time_s
     return (recorded_s - state.trace_start_s) * state.interval_scale
 
 
 @compiled_part
-def receive(server: Any, key: Any) -> None:
+def receive(state: Any, key: Any) -> None:
     """Let everything that has arrived by now wait."""
-    state = server.state
     while state.next_arrival_s <= state.clock_s:
         row = state.next_row
-        _fill(server, row)
+        _fill(state, row)
         _note_arrival_rate(state)
         state.next_row += 1
-        state.next_arrival_s = arrival_time_s(state, server.trace, state.next_row)
-        submit(server, key, row)
+        state.next_arrival_s = arrival_time_s(state, state.next_row)
+        submit(state, key, row)
 
 
 @compiled_part
@@ -83,12 +91,11 @@ def arrival_gap_s(state: Any) -> float:
 
 
 @compiled_part
-def _fill(server: Any, row: int) -> None:
+def _fill(state: Any, row: int) -> None:
     """Write the request of a trace row into the table, with what the seed draws for it."""
-    state = server.state
     index = state.trace_row + row
-    source = server.trace[index]
-    request = server.requests[row]
+    source = trace_of(state)[index]
+    request = requests_of(state)[row]
     reset(request, row)
     request.arrival_time_s = state.next_arrival_s
     request.prompt_tokens = source.prompt_tokens
@@ -100,21 +107,21 @@ def _fill(server: Any, row: int) -> None:
         request.stop_reason = MAX_MODEL_LEN
     request.service_class = source.service_class
     if source.service_class < 0:
-        request.service_class = draw_class(server.classes, state.seed, index)
-    service = server.classes[request.service_class]
+        request.service_class = draw_class(classes_of(state), state.seed, index)
+    service = classes_of(state)[request.service_class]
     jitter = draw_slo_jitter(state.seed, index)
     request.weight = service.weight
     request.priority = source.priority
     if math.isnan(source.priority):
         request.priority = service.weight
     request.lone_prefill_s = lone_prefill_s(
-        server.cost, source.prompt_tokens, state.max_num_batched_tokens
+        cost_of(state), source.prompt_tokens, state.max_num_batched_tokens
     )
     request.token_time_s = state.token_time_s
     own_ttft_s = state.slo_factor * service.ttft_slo_s * jitter
     request.ttft_slo_s = own_ttft_s + 2.0 * request.lone_prefill_s
     request.tpot_slo_s = state.slo_factor * service.tpot_slo_s
-    request.predicted_output_tokens = _predict(server, index)
+    request.predicted_output_tokens = _predict(state, index)
 
 
 @compiled_part
@@ -140,9 +147,8 @@ def reset(request: Any, row: int) -> None:
 
 
 @compiled_part
-def _predict(server: Any, index: int) -> float:
-    state = server.state
-    source = server.trace[index]
+def _predict(state: Any, index: int) -> float:
+    source = trace_of(state)[index]
     if not math.isnan(source.predicted_output_tokens):
         return source.predicted_output_tokens
     if math.isnan(state.length_sigma):
@@ -151,107 +157,103 @@ def _predict(server: Any, index: int) -> float:
 
 
 @compiled_part
-def submit(server: Any, key: Any, row: int) -> None:
+def submit(state: Any, key: Any, row: int) -> None:
     """Take in the request of a filled row: reject it if it can never run, else let it wait."""
-    state = server.state
-    request = server.requests[row]
+    request = requests_of(state)[row]
     state.weight_injected += request.weight
     state.news = 1
-    record(server, EVENT_ARRIVE, request, request.prompt_tokens, 0)
+    record(state, EVENT_ARRIVE, request, request.prompt_tokens, 0)
     punish_waiting(state, request.weight, request.arrival_time_s)
     too_long = request.prompt_tokens >= state.max_model_len
     if too_long or blocks_for(request.prompt_tokens, state.block_size) > state.num_blocks:
-        end(server, request, REJECTED, TOO_LARGE)
+        end(state, request, REJECTED, TOO_LARGE)
         return
-    enqueue(server, key, request)
+    enqueue(state, key, request)
     if state.shed_hopeless:
-        _set_alarm(server, row, hopeless_from_s(request), _BY_DEADLINE)
+        _set_alarm(state, row, hopeless_from_s(request), _BY_DEADLINE)
     elif state.track_misses:
-        _set_alarm(server, row, request.arrival_time_s + request.ttft_slo_s, _BY_DEADLINE)
+        _set_alarm(state, row, request.arrival_time_s + request.ttft_slo_s, _BY_DEADLINE)
     if state.request_timeout_s < np.inf:
-        _set_alarm(server, row, request.arrival_time_s + state.request_timeout_s, _BY_TIMEOUT)
+        _set_alarm(state, row, request.arrival_time_s + state.request_timeout_s, _BY_TIMEOUT)
 
 
 @compiled_part
-def _set_alarm(server: Any, row: int, time_s: float, why: float) -> None:
-    state = server.state
-    push(server.expiries, state.num_expiries, time_s, why, row, row)
+def _set_alarm(state: Any, row: int, time_s: float, why: float) -> None:
+    push(expiries_of(state), state.num_expiries, time_s, why, row, row)
     state.num_expiries += 1
 
 
 @compiled_part
-def expire(server: Any) -> None:
+def expire(state: Any) -> None:
     """Handle every deadline that the clock has passed.
 
     With ``shed_hopeless``, a waiting request without output is rejected once an immediate lone
     prefill would end after its TTFT deadline.
     """
-    state = server.state
-    while state.num_expiries > 0 and server.expiries[0].key < state.clock_s:
-        row = server.expiries[0].row
-        time_s = server.expiries[0].key
-        why = server.expiries[0].second_key
-        drop_top(server.expiries, state.num_expiries)
+    while state.num_expiries > 0 and expiries_of(state)[0].key < state.clock_s:
+        row = expiries_of(state)[0].row
+        time_s = expiries_of(state)[0].key
+        why = expiries_of(state)[0].second_key
+        drop_top(expiries_of(state), state.num_expiries)
         state.num_expiries -= 1
-        request = server.requests[row]
+        request = requests_of(state)[row]
         if request.status != RUNNING and not is_waiting(request):
             continue
         if why == _BY_TIMEOUT:
-            _drop(server, row, TIMED_OUT, TIMEOUT)
+            _drop(state, row, TIMED_OUT, TIMEOUT)
         elif state.shed_hopeless and is_waiting(request) and is_out_of_reach(state, request):
-            _drop(server, row, REJECTED, SHED)
+            _drop(state, row, REJECTED, SHED)
         elif math.isnan(request.first_token_s):
-            _pass_deadline(server, row, time_s)
+            _pass_deadline(state, row, time_s)
 
 
 @compiled_part
-def _pass_deadline(server: Any, row: int, time_s: float) -> None:
+def _pass_deadline(state: Any, row: int, time_s: float) -> None:
     """Count a miss if the TTFT deadline passed, else come back when it does."""
-    state = server.state
-    request = server.requests[row]
+    request = requests_of(state)[row]
     deadline_s = request.arrival_time_s + request.ttft_slo_s
     if not state.track_misses or request.missed == 1:
         return
     if time_s < deadline_s:
-        _set_alarm(server, row, deadline_s, _BY_DEADLINE)
+        _set_alarm(state, row, deadline_s, _BY_DEADLINE)
     else:
         miss(state, request, deadline_s)
-        _mark_live_copy(server, row)
+        _mark_live_copy(state, row)
 
 
 @compiled_part
-def _mark_live_copy(server: Any, row: int) -> None:
+def _mark_live_copy(state: Any, row: int) -> None:
     """Set ``missed`` where the request lies by value."""
-    if server.requests[row].status == RUNNING:
-        server.running[running_position(server, row)].missed = 1
+    if requests_of(state)[row].status == RUNNING:
+        running_of(state)[running_position(state, row)].missed = 1
     else:
-        position = position_of(server, row)
+        position = position_of(state, row)
         if position >= 0:
-            server.front[position].missed = 1
+            front_of(state)[position].missed = 1
 
 
 @compiled_part
-def running_position(server: Any, row: int) -> int:
+def running_position(state: Any, row: int) -> int:
     """Return the position of a running request."""
     position = 0
-    while server.running[position].row != row:
+    while running_of(state)[position].row != row:
         position += 1
     return position
 
 
 @compiled_part
-def _drop(server: Any, row: int, status: int, reason: int) -> None:
+def _drop(state: Any, row: int, status: int, reason: int) -> None:
     """End a live request before its time, wherever it is."""
-    request = server.requests[row]
+    request = requests_of(state)[row]
     if request.status == RUNNING:
-        position = running_position(server, row)
-        settle(server, server.running[position], status, reason)
-        remove_running(server, position)
+        position = running_position(state, row)
+        settle(state, running_of(state)[position], status, reason)
+        remove_running(state, position)
         return
-    position = position_of(server, row)
+    position = position_of(state, row)
     if position >= 0:
-        server.requests[row] = server.front[position]
-        dequeue(server, position)
+        requests_of(state)[row] = front_of(state)[position]
+        dequeue(state, position)
     else:
-        leave(server.state, request)
-    end(server, request, status, reason)
+        leave(state, request)
+    end(state, request, status, reason)

@@ -22,6 +22,8 @@ from sched_env.cost.step_time import step_time_s
 from sched_env.engine.arrivals import expire, receive
 from sched_env.engine.ending import end_running
 from sched_env.engine.execute import execute
+from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
+from sched_env.engine.memory import admitted_of, cost_of, front_of, requests_of, running_of
 from sched_env.engine.records import KV_CAPACITY
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.schedule import (
@@ -41,10 +43,6 @@ from sched_env.engine.sizes import (
 )
 from sched_env.engine.waiting import dequeue, enqueue
 
-PREFILL_LEVELS = (0.0, 0.25, 0.5, 1.0)
-NUM_LEVELS = len(PREFILL_LEVELS)
-FULL_LEVEL = NUM_LEVELS - 1
-
 
 @compiled_part
 def prefill_cap(state: Any, level: int) -> int:
@@ -53,26 +51,25 @@ def prefill_cap(state: Any, level: int) -> int:
 
 
 @compiled_part
-def open_iteration(server: Any, key: Any) -> None:
+def open_iteration(state: Any, key: Any) -> None:
     """Bring the world to the next point of decision: arrivals, deadlines, order, ledger.
 
     Where nothing is left to run, the clock moves on to the next arrival; past the last one the
     run is terminated, past the horizon truncated.
     """
-    state = server.state
     while not (state.terminated or state.truncated):
         if state.clock_s >= state.horizon_s:
             state.truncated = 1
             return
-        receive(server, key)
-        expire(server)
+        receive(state, key)
+        expire(state)
         if state.num_running == 0 and state.num_waiting == 0:
             _idle(state)
             continue
-        put_decodes_first(server)
-        read_ledger(server)
+        put_decodes_first(state)
+        read_ledger(state)
         if state.ledger_blocks < 0 and state.num_running == 1:
-            end_running(server, 0, KV_CAPACITY)
+            end_running(state, 0, KV_CAPACITY)
             continue
         state.num_evicted_now = 0
         state.deciding = 1
@@ -89,25 +86,24 @@ def _idle(state: Any) -> None:
 
 
 @compiled_part
-def put_decodes_first(server: Any) -> None:
+def put_decodes_first(state: Any) -> None:
     """Order the running requests: decoding ones first, each group as it was."""
     num_decoding = 0
-    for position in range(server.state.num_running):
-        if not is_decoding(server.running[position]):
+    for position in range(state.num_running):
+        if not is_decoding(running_of(state)[position]):
             continue
         if num_decoding < position:
-            row = server.running[position].row
-            server.requests[row] = server.running[position]
+            row = running_of(state)[position].row
+            requests_of(state)[row] = running_of(state)[position]
             for i in range(position, num_decoding, -1):
-                server.running[i] = server.running[i - 1]
-            server.running[num_decoding] = server.requests[row]
+                running_of(state)[i] = running_of(state)[i - 1]
+            running_of(state)[num_decoding] = requests_of(state)[row]
         num_decoding += 1
 
 
 @compiled_part
-def read_ledger(server: Any) -> None:
+def read_ledger(state: Any) -> None:
     """Count what the running requests and those admitted so far will take, prefill in full."""
-    state = server.state
     state.ledger_blocks = state.free_blocks
     state.ledger_tokens = state.max_num_batched_tokens
     state.ledger_prefill_tokens = 0
@@ -117,7 +113,7 @@ def read_ledger(server: Any) -> None:
     state.running_decode_tokens = 0.0
     state.true_decode_tokens = 0.0
     for i in range(state.num_running):
-        request = server.running[i]
+        request = running_of(state)[i]
         _enter(state, request)
         state.running_decode_tokens += decode_tokens_left(request)
         state.true_decode_tokens += request.stop_at_tokens - request.num_output_tokens
@@ -126,8 +122,8 @@ def read_ledger(server: Any) -> None:
             state.decode_context_tokens += num_tokens(request)
             state.decodes_at_risk += tpot_slack_s(state, request) < 0.0
     for i in range(state.num_admitted):
-        _enter(state, server.admitted[i])
-    _estimate_steps(server)
+        _enter(state, admitted_of(state)[i])
+    _estimate_steps(state)
 
 
 @compiled_part
@@ -141,14 +137,15 @@ def _enter(state: Any, request: Any) -> None:
 
 
 @compiled_part
-def _estimate_steps(server: Any) -> None:
+def _estimate_steps(state: Any) -> None:
     """Estimate the next step's time with decodes only and with all prefill."""
-    state = server.state
     decodes, context = state.num_decoding, state.decode_context_tokens
-    state.next_decode_s = step_time_s(server.cost, decodes, context, 0, 0.0, decodes)
+    state.next_decode_s = step_time_s(cost_of(state), decodes, context, 0, 0.0, decodes)
     prefill = state.ledger_prefill_tokens
     attention = 0.5 * prefill * prefill
-    state.next_full_s = step_time_s(server.cost, decodes, context, prefill, attention, decodes + 1)
+    state.next_full_s = step_time_s(
+        cost_of(state), decodes, context, prefill, attention, decodes + 1
+    )
 
 
 @compiled_part
@@ -178,9 +175,8 @@ def may_move(state: Any, request: Any) -> bool:
 
 
 @compiled_part
-def legal_actions(server: Any, mask: NDArray[Any]) -> int:
+def legal_actions(state: Any, mask: NDArray[Any]) -> int:
     """Write the mask of legal actions, int8 (L + K + J,), and return how many there are."""
-    state = server.state
     mask[:] = 0
     if state.terminated or state.truncated:
         mask[FULL_LEVEL] = 1
@@ -191,11 +187,11 @@ def legal_actions(server: Any, mask: NDArray[Any]) -> int:
         mask[first_running : first_running + shown_running] = 1
         state.num_fitting = 0
         return shown_running
-    lacking = _legal_admissions(server, mask)
+    lacking = _legal_admissions(state, mask)
     count = state.num_fitting + _legal_levels(state, mask)
     if lacking and state.news:
         for j in range(shown_running):
-            request = server.running[state.num_running - 1 - j]
+            request = running_of(state)[state.num_running - 1 - j]
             if request.preemptible and may_move(state, request):
                 mask[first_running + j] = 1
                 count += 1
@@ -203,13 +199,12 @@ def legal_actions(server: Any, mask: NDArray[Any]) -> int:
 
 
 @compiled_part
-def _legal_admissions(server: Any, mask: NDArray[Any]) -> bool:
+def _legal_admissions(state: Any, mask: NDArray[Any]) -> bool:
     """Mark the waiting slots that fit; tell whether one lacks blocks or a seat."""
-    state = server.state
     state.num_fitting = 0
     lacking = False
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        request = server.front[k]
+        request = front_of(state)[k]
         if not may_move(state, request):
             continue
         if not (has_seat(state) and has_blocks(state, request)):
@@ -248,78 +243,73 @@ def first_legal(mask: NDArray[Any]) -> int:
 
 
 @compiled_part
-def apply(server: Any, key: Any, action: int) -> None:
+def apply(state: Any, key: Any, action: int) -> None:
     """Do a legal action."""
-    state = server.state
     if action < NUM_LEVELS:
-        _proceed(server, key, action)
+        _proceed(state, key, action)
     elif action < NUM_LEVELS + state.num_waiting_slots:
-        _choose(server, action - NUM_LEVELS)
+        _choose(state, action - NUM_LEVELS)
     else:
         slot = action - NUM_LEVELS - state.num_waiting_slots
-        preempt(server, key, state.num_running - 1 - slot)
+        preempt(state, key, state.num_running - 1 - slot)
         state.num_evicted_now += 1
-        read_ledger(server)
+        read_ledger(state)
 
 
 @compiled_part
-def _choose(server: Any, slot: int) -> None:
+def _choose(state: Any, slot: int) -> None:
     """Admit a waiting slot: it will run behind those chosen before it."""
-    state = server.state
-    server.admitted[state.num_admitted] = server.front[slot]
-    request = server.admitted[state.num_admitted]
+    admitted_of(state)[state.num_admitted] = front_of(state)[slot]
+    request = admitted_of(state)[state.num_admitted]
     state.num_admitted += 1
     request.moved_at_iteration = state.iteration
-    dequeue(server, slot)
+    dequeue(state, slot)
     _enter(state, request)
-    _estimate_steps(server)
+    _estimate_steps(state)
 
 
 @compiled_part
-def _proceed(server: Any, key: Any, level: int) -> None:
+def _proceed(state: Any, key: Any, level: int) -> None:
     """Form the batch and run it; as many times as nobody would be asked, if it may jump."""
-    state = server.state
     cap = prefill_cap(state, level)
     may_jump = state.num_fitting == 0 and state.num_admitted == 0 and state.num_evicted_now == 0
     state.news = 0
     state.deciding = 0
     open_batch(state)
-    schedule_running(server, key, cap)
+    schedule_running(state, key, cap)
     for i in range(state.num_admitted):
-        request = server.admitted[i]
+        request = admitted_of(state)[i]
         tokens = tokens_to_schedule(state, request, cap)
         if tokens > 0:
-            admit(server, request, tokens)
+            admit(state, request, tokens)
         else:
-            enqueue(server, key, request)
+            enqueue(state, key, request)
     state.num_admitted = 0
-    execute(server, may_jump, state.horizon_s)
+    execute(state, may_jump, state.horizon_s)
 
 
 @compiled_part
-def settle_decisions(server: Any, key: Any, mask: NDArray[Any]) -> None:
+def settle_decisions(state: Any, key: Any, mask: NDArray[Any]) -> None:
     """Go on until there are two legal actions or more, or the run has ended; fill the mask.
 
     A sole legal action is applied unasked.
     """
-    state = server.state
     while True:
         if not state.deciding:
-            open_iteration(server, key)
-        count = legal_actions(server, mask)
+            open_iteration(state, key)
+        count = legal_actions(state, mask)
         if count > 1 or state.terminated or state.truncated:
             return
-        apply(server, key, first_legal(mask))
+        apply(state, key, first_legal(mask))
 
 
 @compiled_part
-def step(server: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
+def step(state: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
     """Take one decision and go on to the next one.
 
     ``mask`` holds the legal actions before and after. An illegal action is counted and replaced
     by full proceed, or by the lowest legal action where that is illegal too.
     """
-    state = server.state
     state.reward = 0.0
     state.step_start_s = state.clock_s
     state.waiting_since_s = state.clock_s
@@ -330,6 +320,6 @@ def step(server: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
         action = FULL_LEVEL if mask[FULL_LEVEL] else first_legal(mask)
     if state.terminated or state.truncated:
         return
-    apply(server, key, action)
-    settle_decisions(server, key, mask)
+    apply(state, key, action)
+    settle_decisions(state, key, mask)
     settle_waiting(state)

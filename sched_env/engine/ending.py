@@ -6,6 +6,7 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.events import record
+from sched_env.engine.memory import requests_of, running_of
 from sched_env.engine.records import (
     EVENT_FINISH,
     EVENT_REJECT,
@@ -50,9 +51,8 @@ def meets_slo(request: Any) -> bool:
 
 
 @compiled_part
-def end(server: Any, request: Any, status: int, reason: int) -> None:
+def end(state: Any, request: Any, status: int, reason: int) -> None:
     """End ``request``, its row of the table, which holds no blocks any more."""
-    state = server.state
     request.status = status
     request.finish_reason = reason
     request.finish_s = state.clock_s
@@ -72,40 +72,38 @@ def end(server: Any, request: Any, status: int, reason: int) -> None:
     else:
         miss(state, request, state.clock_s)
     state.news = 1
-    record(server, kind, request, request.num_output_tokens, 0)
+    record(state, kind, request, request.num_output_tokens, 0)
 
 
 @compiled_part
-def settle(server: Any, request: Any, status: int, reason: int) -> None:
+def settle(state: Any, request: Any, status: int, reason: int) -> None:
     """Give back the blocks of a running request and end it; its seat is closed by the caller."""
     row = request.row
-    server.state.free_blocks += request.num_blocks
+    state.free_blocks += request.num_blocks
     request.num_blocks = 0
     request.num_scheduled_tokens = 0
-    server.requests[row] = request
-    end(server, server.requests[row], status, reason)
+    requests_of(state)[row] = request
+    end(state, requests_of(state)[row], status, reason)
 
 
 @compiled_part
-def end_running(server: Any, position: int, reason: int) -> None:
+def end_running(state: Any, position: int, reason: int) -> None:
     """Finish the running request at ``position`` before its last token."""
-    settle(server, server.running[position], FINISHED, reason)
-    remove_running(server, position)
+    settle(state, running_of(state)[position], FINISHED, reason)
+    remove_running(state, position)
 
 
 @compiled_part
-def remove_running(server: Any, position: int) -> None:
+def remove_running(state: Any, position: int) -> None:
     """Close the gap of a request that leaves the running ones; order is kept."""
-    state = server.state
     state.num_running -= 1
     for i in range(position, state.num_running):
-        server.running[i] = server.running[i + 1]
+        running_of(state)[i] = running_of(state)[i + 1]
 
 
 @compiled_part
-def first_token(server: Any, request: Any) -> None:
+def first_token(state: Any, request: Any) -> None:
     """Note the first token of a running request, in its seat and in the table."""
-    state = server.state
     request.first_token_s = state.clock_s
-    server.requests[request.row].first_token_s = state.clock_s
+    requests_of(state)[request.row].first_token_s = state.clock_s
     state.news = 1

@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import (
-    FULL_LEVEL,
-    NUM_LEVELS,
     apply,
     first_legal,
     legal_actions,
     open_iteration,
     settle_decisions,
 )
+from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
+from sched_env.engine.memory import events_of, itl_counts_of, segments_of, trace_of
 from sched_env.workload.counter_rng import mix, uniform
 
 _EPISODE_STREAM = 11
 
 
 @compiled_part
-def reset(server: Any) -> None:
-    """Empty the server: nothing has arrived, the clock is 0, all blocks are free."""
-    state = server.state
+def reset(state: Any) -> None:
+    """Empty the state: nothing has arrived, the clock is 0, all blocks are free."""
     state.clock_s = 0.0
     state.free_blocks = state.num_blocks
     state.num_running = 0
@@ -59,7 +58,7 @@ def reset(server: Any) -> None:
     state.decisions = 0
     state.invalid_actions = 0
     _reset_counts(state)
-    server.itl_counts[:] = 0
+    itl_counts_of(state)[:] = 0
 
 
 @compiled_part
@@ -81,21 +80,20 @@ def _reset_counts(state: Any) -> None:
 
 
 @compiled_part
-def start_episode(server: Any, key: Any, mask: NDArray[Any], offset_s: float) -> None:
+def start_episode(state: Any, key: Any, mask: NDArray[Any], offset_s: float) -> None:
     """Begin episode ``state.episode`` of ``state.env_seed`` and go on to its first decision.
 
     Args:
-        server: The server.
+        state: The server.
         key: Order of the waiting requests.
         mask: Filled with the legal actions, int8 (L + K + J,).
         offset_s: Where in its piece of the trace the episode starts, in recorded seconds; NaN
             draws it.
     """
-    state = server.state
     state.seed = mix(state.env_seed, state.episode)
-    reset(server)
-    choice = int(uniform(state.seed, 0, _EPISODE_STREAM) * server.segments.size)
-    segment = server.segments[min(choice, server.segments.size - 1)]
+    reset(state)
+    choice = int(uniform(state.seed, 0, _EPISODE_STREAM) * segments_of(state).size)
+    segment = segments_of(state)[min(choice, segments_of(state).size - 1)]
     low, high = state.load_low, state.load_high
     state.load = low + (high - low) * uniform(state.seed, 1, _EPISODE_STREAM)
     state.interval_scale = segment.interval_scale
@@ -108,11 +106,11 @@ def start_episode(server: Any, key: Any, mask: NDArray[Any], offset_s: float) ->
         share = uniform(state.seed, 2, _EPISODE_STREAM)
         start_s = segment.start_s + (latest_s - segment.start_s) * share
     state.trace_start_s = start_s
-    state.trace_row = _first_row(server.trace, segment, start_s)
+    state.trace_row = _first_row(trace_of(state), segment, start_s)
     state.num_rows = min(segment.end_row - state.trace_row, state.row_capacity)
-    state.next_arrival_s = arrival_time_s(state, server.trace, 0)
-    _warm_up(server, key, mask)
-    settle_decisions(server, key, mask)
+    state.next_arrival_s = arrival_time_s(state, 0)
+    _warm_up(state, key, mask)
+    settle_decisions(state, key, mask)
     state.reward = 0.0
 
 
@@ -130,14 +128,13 @@ def _first_row(trace: NDArray[Any], segment: Any, start_s: float) -> int:
 
 
 @compiled_part
-def _warm_up(server: Any, key: Any, mask: NDArray[Any]) -> None:
+def _warm_up(state: Any, key: Any, mask: NDArray[Any]) -> None:
     """Serve from the head of the queue for ``warmup_s``, so that the server starts warm."""
-    state = server.state
     while state.clock_s < state.warmup_s and not (state.terminated or state.truncated):
-        open_iteration(server, key)
+        open_iteration(state, key)
         while state.deciding:
-            legal_actions(server, mask)
-            apply(server, key, head_action(state, mask))
+            legal_actions(state, mask)
+            apply(state, key, head_action(state, mask))
     _reset_counts(state)
 
 
@@ -152,12 +149,11 @@ def head_action(state: Any, mask: NDArray[Any]) -> int:
 
 
 @compiled_part
-def may_record(server: Any) -> bool:
+def may_record(state: Any) -> bool:
     """Tell whether the events of one more iteration are sure to fit."""
-    state = server.state
-    if server.events.size == 0:
+    if events_of(state).size == 0:
         return True
-    recurring = server.events.size - 3 * state.row_capacity - 2 * state.seat_capacity
+    recurring = events_of(state).size - 3 * state.row_capacity - 2 * state.seat_capacity
     return state.num_recurring_events < recurring
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.memory import events_of
 from sched_env.engine.records import EVENT_ADMIT, EVENT_PREEMPT
 
 
 @compiled_part
-def record(server: Any, kind: int, request: Any, tokens: int, blocks: int) -> None:
+def record(state: Any, kind: int, request: Any, tokens: int, blocks: int) -> None:
     """Append an event at the clock, if events are recorded.
 
     ``tokens`` and ``blocks`` are what the event moved: tokens scheduled, lost or put out, and
     blocks taken (positive) or given back (negative). The driver sees to it that there is room.
     """
-    if server.events.size == 0:
+    if state.event_capacity == 0:
         return
-    state = server.state
-    event = server.events[state.num_events]
+    event = events_of(state)[state.num_events]
     event.time_s = state.clock_s
     event.iteration = state.iteration
     event.kind = kind

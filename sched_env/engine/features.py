@@ -1,17 +1,12 @@
-"""The features of a request that do not change while it waits."""
+"""The features of a request that rest while it waits."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from numpy.typing import NDArray
-
 from sched_env.compiled import compiled_part
-from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens, tokens_left
-
-DENSITY = 3
-"""Place of the density among the resting features."""
+from sched_env.engine.sizes import decode_tokens_left, tokens_left
 
 
 @compiled_part
@@ -21,19 +16,25 @@ def rise(x: float, half: float) -> float:
 
 
 @compiled_part
-def write_resting(state: Any, request: Any, out: NDArray[Any], start: int) -> None:
-    """Write the resting features to ``out[start:]``; ``layout.py`` names them."""
-    decode = decode_tokens_left(request)
-    work_s = request.lone_prefill_s + decode * request.token_time_s
+def rest(state: Any, request: Any) -> None:
+    """Write the resting features of a request that begins to wait."""
+    work_s = request.lone_prefill_s + decode_tokens_left(request) * request.token_time_s
     density = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6)) / 5.0
-    blocks = blocks_for(num_tokens(request), state.block_size)
-    out[start] = rise(tokens_left(request), 512.0)
-    out[start + 1] = rise(decode, 128.0)
-    out[start + 2] = rise(request.weight, 2.0)
-    out[start + DENSITY] = min(max(density, -10.0), 10.0)
-    out[start + 4] = min(blocks / state.num_blocks, 2.0)
-    out[start + 5] = request.preemptible
-    out[start + 6] = rise(request.num_computed_tokens, 1024.0)
-    out[start + 7] = rise(request.num_output_tokens, 64.0)
-    out[start + 8] = rise(request.num_preemptions, 1.0)
-    out[start + 9] = rise(request.tpot_slo_s, 0.1)
+    resting = request.resting
+    show_progress(state, request, resting)
+    resting.weight = rise(request.weight, 2.0)
+    resting.density = min(max(density, -10.0), 10.0)
+    resting.blocks_of_pool = min(request.whole_blocks / state.num_blocks, 2.0)
+    resting.preemptible = request.preemptible
+    resting.preemptions = rise(request.num_preemptions, 1.0)
+    resting.tpot_slo = rise(request.tpot_slo_s, 0.1)
+
+
+@compiled_part
+def show_progress(state: Any, request: Any, resting: Any) -> None:
+    """Write those that change while a request runs, to a RESTING record."""
+    resting.prefill_left = rise(tokens_left(request), 512.0)
+    resting.decode_left = rise(decode_tokens_left(request), 128.0)
+    resting.blocks_of_pool = min(request.num_blocks / state.num_blocks, 2.0)
+    resting.computed = rise(request.num_computed_tokens, 1024.0)
+    resting.outputs = rise(request.num_output_tokens, 64.0)

@@ -12,41 +12,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled, compiled_inline
+from sched_env.compiled import compiled
 from sched_env.engine import arrivals, decide, episode, execute, schedule
-from sched_env.engine.borrowing import borrowed
 from sched_env.engine.keycall import key_at
-from sched_env.engine.records import Arrays, Server
+from sched_env.engine.memory import aim, requests_of
+from sched_env.engine.records import Arrays
 from sched_env.engine.view import view
-
-
-@compiled_inline
-def server_at(arrays: Arrays, index: int) -> Server:
-    """Return the views of one server."""
-    state = arrays.state[index]
-    slots = arrays.slots[index]
-    heaps = arrays.heaps[index]
-    scratch = arrays.scratch[index]
-    seats, rows = state.seat_capacity, state.row_capacity
-    front_end = state.front_size
-    admitted_end = front_end + seats
-    running_end = admitted_end + seats
-    return Server(
-        state,
-        arrays.cost[0],
-        borrowed(arrays.classes),
-        borrowed(arrays.trace),
-        borrowed(arrays.segments),
-        borrowed(slots[running_end : running_end + rows]),
-        borrowed(slots[admitted_end:running_end]),
-        borrowed(slots[front_end:admitted_end]),
-        borrowed(slots[:front_end]),
-        borrowed(heaps[:rows]),
-        borrowed(heaps[rows:]),
-        borrowed(arrays.events[index]),
-        borrowed(scratch[: state.block_size]),
-        borrowed(scratch[state.block_size :]),
-    )
 
 
 @compiled
@@ -62,9 +33,10 @@ def reset_batch(
     key = key_at(key_addresses[0], key_addresses[1])
     for index in range(arrays.state.size):
         if chosen[index]:
-            server = server_at(arrays, index)
-            episode.start_episode(server, key, masks[index], offset_s)
-            view(server, masks[index], observations[index])
+            state = arrays.state[index]
+            aim(state, arrays, index)
+            episode.start_episode(state, key, masks[index], offset_s)
+            view(state, masks[index], observations[index])
 
 
 @compiled
@@ -94,10 +66,11 @@ def step_batch(
     key = key_at(key_address, key_jit_address)
     ended = 0
     for index in range(state.size):
-        server = server_at(arrays, index)
+        server = state[index]
+        aim(server, arrays, index)
         decide.step(server, key, actions[index], masks[index])
         view(server, masks[index], observations[index])
-        ended += _report(state[index], results[index])
+        ended += _report(server, results[index])
     return ended
 
 
@@ -117,9 +90,10 @@ def _report(state: Any, result: NDArray[Any]) -> int:
 def view_batch(arrays: Arrays, observations: NDArray[Any], masks: NDArray[Any]) -> None:
     """Write the observation and mask of each server as it stands."""
     for index in range(arrays.state.size):
-        server = server_at(arrays, index)
-        decide.legal_actions(server, masks[index])
-        view(server, masks[index], observations[index])
+        state = arrays.state[index]
+        aim(state, arrays, index)
+        decide.legal_actions(state, masks[index])
+        view(state, masks[index], observations[index])
 
 
 @compiled
@@ -132,9 +106,10 @@ def begin_decisions(
     """Bring each server, whose arrivals are set, to its first decision."""
     key = key_at(key_addresses[0], key_addresses[1])
     for index in range(arrays.state.size):
-        server = server_at(arrays, index)
-        decide.settle_decisions(server, key, masks[index])
-        view(server, masks[index], observations[index])
+        state = arrays.state[index]
+        aim(state, arrays, index)
+        decide.settle_decisions(state, key, masks[index])
+        view(state, masks[index], observations[index])
 
 
 @compiled
@@ -145,57 +120,65 @@ def run(arrays: Arrays, key_addresses: tuple[int, int], max_iterations: int) -> 
     wants more room.
     """
     key = key_at(key_addresses[0], key_addresses[1])
-    server = server_at(arrays, 0)
-    state = server.state
+    state = arrays.state[0]
+    aim(state, arrays, 0)
     for _ in range(max_iterations):
         if state.clock_s >= state.horizon_s:
             state.truncated = 1
             return True
-        if not episode.may_record(server):
+        if not episode.may_record(state):
             return False
-        arrivals.receive(server, key)
-        arrivals.expire(server)
+        arrivals.receive(state, key)
+        arrivals.expire(state)
         if state.num_running == 0 and state.num_waiting == 0:
             if episode.is_idle(state):
                 state.terminated = 1
                 return True
             state.clock_s = min(state.next_arrival_s, state.horizon_s)
             continue
-        schedule.schedule(server, key)
-        execute.execute(server, schedule.admission_is_closed(server), state.horizon_s)
+        schedule.schedule(state, key)
+        execute.execute(state, schedule.admission_is_closed(state), state.horizon_s)
     return False
 
 
 @compiled
 def reset_one(arrays: Arrays) -> None:
     """Empty server 0."""
-    server = server_at(arrays, 0)
-    episode.reset(server)
-    server.state.next_arrival_s = arrivals.arrival_time_s(server.state, server.trace, 0)
+    state = arrays.state[0]
+    aim(state, arrays, 0)
+    episode.reset(state)
+    state.next_arrival_s = arrivals.arrival_time_s(state, 0)
 
 
 @compiled
 def clear_row(arrays: Arrays, row: int) -> None:
     """Make a row of server 0 a request to which nothing has happened."""
-    arrivals.reset(server_at(arrays, 0).requests[row], row)
+    state = arrays.state[0]
+    aim(state, arrays, 0)
+    arrivals.reset(requests_of(state)[row], row)
 
 
 @compiled
 def submit_one(arrays: Arrays, key_addresses: tuple[int, int], row: int) -> None:
     """Take in the request of a filled row of server 0."""
-    arrivals.submit(server_at(arrays, 0), key_at(key_addresses[0], key_addresses[1]), row)
+    state = arrays.state[0]
+    aim(state, arrays, 0)
+    arrivals.submit(state, key_at(key_addresses[0], key_addresses[1]), row)
 
 
 @compiled
 def schedule_one(arrays: Arrays, key_addresses: tuple[int, int]) -> None:
     """Form one batch in server 0."""
-    schedule.schedule(server_at(arrays, 0), key_at(key_addresses[0], key_addresses[1]))
+    state = arrays.state[0]
+    aim(state, arrays, 0)
+    schedule.schedule(state, key_at(key_addresses[0], key_addresses[1]))
 
 
 @compiled
 def deliver_one(arrays: Arrays, step_time_s: float) -> None:
     """Apply the outputs of the batch of server 0, ``step_time_s`` later."""
-    server = server_at(arrays, 0)
-    server.state.clock_s += step_time_s
-    server.state.iteration += 1
-    execute.deliver(server, 1)
+    state = arrays.state[0]
+    aim(state, arrays, 0)
+    state.clock_s += step_time_s
+    state.iteration += 1
+    execute.deliver(state, 1)

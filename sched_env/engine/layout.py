@@ -14,8 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.decide import NUM_LEVELS, PREFILL_LEVELS
-from sched_env.engine.records import NUM_RESTING
+PREFILL_LEVELS = (0.0, 0.25, 0.5, 1.0)
+"""Part of ``max_num_batched_tokens`` that prefill may take, by action."""
+
+NUM_LEVELS = len(PREFILL_LEVELS)
+FULL_LEVEL = NUM_LEVELS - 1
 
 
 class Feature(NamedTuple):
@@ -28,23 +31,27 @@ class Feature(NamedTuple):
     high: float = 1.0
 
 
-SLOT_FEATURES = (
+MOVING_FEATURES = (
     Feature("present", "flag", "1 where the slot holds a request", 0.0),
     Feature("is_running", "flag", "1 in running slots", 0.0),
     Feature("is_legal", "flag", "1 where its action is legal now", 0.0),
     Feature("rank", "1", "position / slots", 0.0),
     Feature("density_gap", "log 1/s", "5 (density - best density shown)", -20.0, 0.0),
-    Feature("ttft_slack_0.3", "s", "x / (|x| + 0.3)"),
-    Feature("ttft_slack_1.5", "s", "x / (|x| + 1.5)"),
-    Feature("ttft_slack_6", "s", "x / (|x| + 6)"),
+    Feature("short_slack", "s", "TTFT slack x / 0.5, within -1 and 1"),
+    Feature("middle_slack", "s", "TTFT slack x / 2, within -1 and 1"),
+    Feature("long_slack", "s", "TTFT slack x / 8, within -1 and 1"),
     Feature("blocks_of_free", "blocks", "x / (x + free + 1)", 0.0),
     Feature("wait", "s", "x / (x + 2)", 0.0),
     Feature("is_late", "flag", "1 where the TTFT deadline passed without a token", 0.0),
     Feature("tpot_slack", "s", "x / (|x| + 0.5), 0 before the first token"),
+)
+"""Slot features that change from decision to decision."""
+
+RESTING_FEATURES = (
     Feature("prefill_left", "tokens", "x / (x + 512)", 0.0),
     Feature("decode_left", "tokens", "predicted x / (x + 128)", 0.0),
     Feature("weight", "1", "x / (x + 2)", 0.0),
-    Feature("density", "log 1/s", "log(weight / work) / 5", -10.0, 10.0),
+    Feature("density", "log 1/s", "log(weight / work) / 5, as it began to wait", -10.0, 10.0),
     Feature("blocks_of_pool", "blocks", "x / num_blocks", 0.0, 2.0),
     Feature("preemptible", "flag", "1 where it may be preempted by choice", 0.0),
     Feature("computed", "tokens", "x / (x + 1024)", 0.0),
@@ -52,8 +59,9 @@ SLOT_FEATURES = (
     Feature("preemptions", "1", "x / (x + 1)", 0.0),
     Feature("tpot_slo", "s", "x / (x + 0.1)", 0.0),
 )
-NUM_MOVING = len(SLOT_FEATURES) - NUM_RESTING
-"""Slot features that change while a request waits; the others come behind them."""
+"""Slot features that rest while a request waits."""
+
+SLOT_FEATURES = MOVING_FEATURES + RESTING_FEATURES
 
 GLOBAL_FEATURES = (
     Feature("free_kv", "blocks", "x / num_blocks", 0.0),
@@ -68,7 +76,7 @@ GLOBAL_FEATURES = (
     Feature("waiting_weight", "1", "x / (x + 16)", 0.0),
     Feature("waiting_prefill", "tokens", "x / (x + 8192)", 0.0),
     Feature("waiting_decode", "tokens", "x / (x + 8192)", 0.0),
-    Feature("urgent_weight", "1", "x / (x + 4), shown slack under 0.5 s", 0.0),
+    Feature("urgent_weight", "1", "x / (x + 4), shown, slack under 0.5 s", 0.0),
     Feature("late_weight", "1", "x / (x + 4), shown slack under 0", 0.0),
     Feature("fitting", "requests", "x / (x + 4)", 0.0),
     Feature("decodes_at_risk", "requests", "x / max_num_seqs", 0.0),
@@ -92,6 +100,17 @@ PRIVILEGED_FEATURES = (
     Feature("true_running_decode", "tokens", "x / (x + 8192)", 0.0),
     Feature("true_shown_decode", "tokens", "x / (x + 8192)", 0.0),
 )
+
+
+def _fields(features: tuple[Feature, ...]) -> list[tuple[str, str]]:
+    return [(feature.name, "f4") for feature in features]
+
+
+# An observation is these records behind one another.
+RESTING = np.dtype(_fields(RESTING_FEATURES))
+SLOT = np.dtype([*_fields(MOVING_FEATURES), ("resting", RESTING)])
+GLOBALS = np.dtype(_fields(GLOBAL_FEATURES))
+FUTURE = np.dtype(_fields(PRIVILEGED_FEATURES))
 
 NUM_SLOT_FEATURES = len(SLOT_FEATURES)
 NUM_GLOBAL_FEATURES = len(GLOBAL_FEATURES)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sched_env.engine.layout import RESTING
+
 # Status of a request; a live one is waiting, running or preempted.
 WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, TIMED_OUT = range(6)
 STATUS_NAMES = ("waiting", "running", "preempted", "finished", "rejected", "timed_out")
@@ -59,8 +61,6 @@ ONE_TIME_EVENTS = 3
 
 NO_LIMIT = np.int64(2**62)
 
-NUM_RESTING = 10
-
 TRACE = np.dtype(
     [
         ("arrival_time_s", "f8"),
@@ -76,36 +76,37 @@ TRACE = np.dtype(
 
 REQUEST = np.dtype(
     [
+        # what every decision looks at lies together
+        ("resting", RESTING),  # features that hold while it waits
+        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
+        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
         ("arrival_time_s", "f8"),
-        ("priority", "f8"),  # larger is served first
-        ("weight", "f8"),
         ("ttft_slo_s", "f8"),
-        ("tpot_slo_s", "f8"),
         ("lone_prefill_s", "f8"),  # prefill of the prompt on an otherwise idle server
-        ("token_time_s", "f8"),  # one output token's share of a typical decode step
+        ("weight", "f8"),
+        ("num_output_tokens", "i4"),
+        ("num_computed_tokens", "i4"),
+        ("prompt_tokens", "i4"),
+        ("num_blocks", "i4"),
+        ("num_scheduled_tokens", "i4"),  # in the batch being formed or in flight
+        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
         ("predicted_output_tokens", "f8"),
+        ("tpot_slo_s", "f8"),
+        ("first_token_s", "f8"),  # NaN until then, as for the next three
+        ("last_token_s", "f8"),
+        ("first_scheduled_s", "f8"),
+        ("finish_s", "f8"),
+        ("token_time_s", "f8"),  # one output token's share of a typical decode step
+        ("priority", "f8"),  # larger is served first
         ("key", "f8"),  # service order: smaller (key, second_key, tie) first
         ("second_key", "f8"),
         ("tie", "i8"),
-        ("first_scheduled_s", "f8"),  # NaN until then, as for the next three
-        ("first_token_s", "f8"),
-        ("last_token_s", "f8"),
-        ("finish_s", "f8"),
         ("row", "i4"),
         ("service_class", "i4"),
-        ("prompt_tokens", "i4"),
         ("output_tokens", "i4"),  # what the trace asks for: hidden from policies
-        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
         ("stop_reason", "i4"),  # the finish reason when it gets there
-        ("num_computed_tokens", "i4"),
-        ("num_output_tokens", "i4"),
-        ("num_blocks", "i4"),
-        ("num_scheduled_tokens", "i4"),  # in the batch being formed or in flight
         ("num_preemptions", "i4"),
         ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
-        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
-        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
-        ("resting", "f4", (NUM_RESTING,)),  # features that hold while it waits
         ("status", "i1"),
         ("finish_reason", "i1"),
         ("preemptible", "i1"),
@@ -181,6 +182,28 @@ _LIMITS = [
     ("load_high", "f8"),
     ("mean_output_tokens", "f8"),  # the guess when there is no length prediction
     ("token_time_s", "f8"),  # a decode token's share of a typical step, for work estimates
+]
+
+# Where a server's arrays lie, set anew at each entry into compiled code (see ``memory.py``).
+_ADDRESSES = [
+    ("cost_at", "i8"),
+    ("classes_at", "i8"),
+    ("num_classes", "i8"),
+    ("trace_at", "i8"),
+    ("num_trace_rows", "i8"),
+    ("segments_at", "i8"),
+    ("num_segments", "i8"),
+    ("front_at", "i8"),
+    ("admitted_at", "i8"),
+    ("running_at", "i8"),
+    ("requests_at", "i8"),
+    ("backlog_at", "i8"),
+    ("expiries_at", "i8"),
+    ("events_at", "i8"),
+    ("event_capacity", "i8"),
+    ("growth_at", "i8"),
+    ("itl_counts_at", "i8"),
+    ("num_itl_bins", "i8"),
 ]
 
 _STATE = [
@@ -261,27 +284,8 @@ _STATE = [
     ("load", "f8"),
 ]
 
-SERVER = np.dtype(_LIMITS + _STATE, align=True)
-STATE_FIELDS = tuple(name for name, _ in _STATE)
-
-
-class Server(NamedTuple):
-    """One server of a world: views of its rows, as the compiled functions take them."""
-
-    state: Any  # SERVER record
-    cost: Any  # COST record
-    classes: NDArray[Any]  # SERVICE_CLASS (num_classes,)
-    trace: NDArray[Any]  # TRACE (num_trace_rows,), shared by all servers
-    segments: NDArray[Any]  # SEGMENT (num_segments,), shared by all servers
-    requests: NDArray[Any]  # REQUEST (row_capacity,)
-    running: NDArray[Any]  # REQUEST (seat_capacity,)
-    admitted: NDArray[Any]  # REQUEST (seat_capacity,), chosen to run but not scheduled yet
-    front: NDArray[Any]  # REQUEST (front_size,)
-    backlog: NDArray[Any]  # ENTRY (row_capacity,), a heap in service order
-    expiries: NDArray[Any]  # ENTRY (3 row_capacity + seat_capacity,), a heap by time
-    events: NDArray[Any]  # EVENT (capacity,); capacity 0: not recorded
-    growth: NDArray[Any]  # int64 (block_size,), scratch of the jump-ahead
-    itl_counts: NDArray[Any]  # int64 (num_bins,); num_bins 0: not counted
+SERVER = np.dtype(_LIMITS + _ADDRESSES + _STATE, align=True)
+ADDRESS_FIELDS = tuple(name for name, _ in _ADDRESSES)
 
 
 class Arrays(NamedTuple):

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from sched_env.compiled import compiled_part
-from sched_env.engine.ending import end, end_running, is_out_of_reach, remove_running
+from sched_env.engine.ending import end_running, is_out_of_reach, remove_running, settle
 from sched_env.engine.events import record
 from sched_env.engine.heap import push
+from sched_env.engine.memory import cost_of, expiries_of, front_of, requests_of, running_of
 from sched_env.engine.records import (
     EVENT_ADMIT,
     EVENT_PREEMPT,
@@ -48,15 +49,14 @@ def grow(state: Any, request: Any, tokens: int) -> bool:
 
 
 @compiled_part
-def assign(server: Any, request: Any, tokens: int) -> None:
+def assign(state: Any, request: Any, tokens: int) -> None:
     """Put ``tokens`` of ``request`` into the batch and count what the step-time model needs."""
-    state = server.state
     if is_decoding(request):
         state.batch_decodes += 1
         state.batch_context_tokens += num_tokens(request)
     else:
         state.batch_prefill_tokens += tokens
-        state.batch_attention += _attention(server.cost, request.num_computed_tokens, tokens)
+        state.batch_attention += _attention(cost_of(state), request.num_computed_tokens, tokens)
     state.batch_tokens += tokens
     request.num_scheduled_tokens = tokens
     request.num_computed_tokens += tokens
@@ -68,9 +68,8 @@ def _attention(cost: Any, past: int, chunk: int) -> float:
 
 
 @compiled_part
-def withdraw(server: Any, request: Any) -> None:
+def withdraw(state: Any, request: Any) -> None:
     """Take a request out of the batch again."""
-    state = server.state
     tokens = request.num_scheduled_tokens
     request.num_scheduled_tokens = 0
     request.num_computed_tokens -= tokens
@@ -80,16 +79,15 @@ def withdraw(server: Any, request: Any) -> None:
         state.batch_context_tokens -= num_tokens(request)
     else:
         state.batch_prefill_tokens -= tokens
-        state.batch_attention -= _attention(server.cost, request.num_computed_tokens, tokens)
+        state.batch_attention -= _attention(cost_of(state), request.num_computed_tokens, tokens)
 
 
 @compiled_part
-def preempt(server: Any, key: Any, position: int) -> None:
+def preempt(state: Any, key: Any, position: int) -> None:
     """Send a running request back to wait: its blocks and computed tokens go, its outputs stay."""
-    state = server.state
-    request = server.running[position]
+    request = running_of(state)[position]
     if request.num_scheduled_tokens > 0:
-        withdraw(server, request)
+        withdraw(state, request)
     row = request.row
     lost = request.num_computed_tokens
     blocks = request.num_blocks
@@ -104,33 +102,31 @@ def preempt(server: Any, key: Any, position: int) -> None:
     request.num_preemptions += 1
     request.moved_at_iteration = state.iteration
     request.status = PREEMPTED
-    server.requests[row] = request
-    remove_running(server, position)
-    waiting = server.requests[row]
-    record(server, EVENT_PREEMPT, waiting, lost, -blocks)
-    if blocks_for(num_tokens(waiting), state.block_size) > state.num_blocks:
-        end(server, waiting, FINISHED, KV_CAPACITY)  # it could never be computed again
-        return
-    if state.shed_hopeless and is_out_of_reach(state, waiting):
-        push(server.expiries, state.num_expiries, state.clock_s, 0.0, row, row)
-        state.num_expiries += 1
-    enqueue(server, key, waiting)
+    record(state, EVENT_PREEMPT, request, lost, -blocks)
+    if blocks_for(num_tokens(request), state.block_size) > state.num_blocks:
+        settle(state, request, FINISHED, KV_CAPACITY)  # it could never be computed again
+    else:
+        requests_of(state)[row].status = PREEMPTED
+        if state.shed_hopeless and is_out_of_reach(state, request):
+            push(expiries_of(state), state.num_expiries, state.clock_s, 0.0, row, row)
+            state.num_expiries += 1
+        enqueue(state, key, request)
+    remove_running(state, position)
 
 
 @compiled_part
-def victim(server: Any, key: Any) -> int:
+def victim(state: Any, key: Any) -> int:
     """Return the position of the running request that makes room.
 
     ``tail``: the last (vLLM's fcfs). ``largest_key``: the one that is served last by key, the
     first of equals (vLLM's priority policy).
     """
-    state = server.state
     if state.victim == VICTIM_TAIL:
         return state.num_running - 1
     worst = 0
     worst_key, worst_second = -np.inf, -np.inf
     for i in range(state.num_running):
-        first, second = key(server.running[i], state.clock_s)
+        first, second = key(running_of(state)[i], state.clock_s)
         if first > worst_key or (first == worst_key and second > worst_second):
             worst, worst_key, worst_second = i, first, second
     return worst
@@ -148,23 +144,22 @@ def open_batch(state: Any) -> None:
 
 
 @compiled_part
-def schedule_running(server: Any, key: Any, prefill_cap: int) -> None:
+def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
     """Give each running request its tokens, in order, preempting when blocks run short.
 
     A victim that stood earlier has its tokens withdrawn, so its budget is free again; a request
     that is its own victim is passed over.
     """
-    state = server.state
     position = 0
     while position < state.num_running and state.batch_tokens < state.max_num_batched_tokens:
-        tokens = tokens_to_schedule(state, server.running[position], prefill_cap)
+        tokens = tokens_to_schedule(state, running_of(state)[position], prefill_cap)
         is_victim = False
-        while tokens > 0 and not grow(state, server.running[position], tokens):
+        while tokens > 0 and not grow(state, running_of(state)[position], tokens):
             if state.num_running == 1:
-                end_running(server, position, KV_CAPACITY)
+                end_running(state, position, KV_CAPACITY)
                 return
-            evicted = victim(server, key)
-            preempt(server, key, evicted)
+            evicted = victim(state, key)
+            preempt(state, key, evicted)
             is_victim = evicted == position
             if is_victim:
                 break
@@ -173,7 +168,7 @@ def schedule_running(server: Any, key: Any, prefill_cap: int) -> None:
         if is_victim:
             continue
         if tokens > 0:
-            assign(server, server.running[position], tokens)
+            assign(state, running_of(state)[position], tokens)
         position += 1
 
 
@@ -199,62 +194,58 @@ def fits(state: Any, request: Any, chunk: int, free_blocks: int) -> bool:
 
 
 @compiled_part
-def admit(server: Any, request: Any, tokens: int) -> None:
+def admit(state: Any, request: Any, tokens: int) -> None:
     """Append a waiting request to the running ones, with its first chunk in the batch."""
-    state = server.state
-    seat = server.running[state.num_running]
-    server.running[state.num_running] = request
+    seat = running_of(state)[state.num_running]
+    running_of(state)[state.num_running] = request
     state.num_running += 1
     seat.status = RUNNING
     grow(state, seat, tokens)
-    assign(server, seat, tokens)
+    assign(state, seat, tokens)
     if np.isnan(seat.first_scheduled_s):
         seat.first_scheduled_s = state.clock_s
-    server.requests[seat.row].status = RUNNING
-    record(server, EVENT_ADMIT, seat, tokens, seat.num_blocks)
+    requests_of(state)[seat.row].status = RUNNING
+    record(state, EVENT_ADMIT, seat, tokens, seat.num_blocks)
 
 
 @compiled_part
-def schedule_waiting(server: Any) -> None:
+def schedule_waiting(state: Any) -> None:
     """Admit from the head of the queue until one does not fit (head-of-line blocking)."""
-    state = server.state
     while (
         state.num_front > 0
         and state.num_running < state.max_num_seqs
         and state.batch_tokens < state.max_num_batched_tokens
     ):
-        head = server.front[0]
+        head = front_of(state)[0]
         tokens = tokens_to_schedule(state, head, state.max_num_batched_tokens)
         if not fits(state, head, tokens, state.free_blocks):
             break
-        admit(server, head, tokens)
-        dequeue(server, 0)
+        admit(state, head, tokens)
+        dequeue(state, 0)
 
 
 @compiled_part
-def schedule(server: Any, key: Any) -> None:
+def schedule(state: Any, key: Any) -> None:
     """Form a batch: running requests, then waiting ones.
 
     A step that preempted admits nobody, unless ``readmit_after_preemption`` (P07's rule; vLLM
     skips the waiting phase then).
     """
-    state = server.state
     open_batch(state)
-    schedule_running(server, key, state.max_num_batched_tokens)
+    schedule_running(state, key, state.max_num_batched_tokens)
     if state.num_preempted_now == 0 or state.readmit_after_preemption:
         if not state.static_order and state.num_running < state.max_num_seqs:
-            reorder(server, key)
-        schedule_waiting(server)
+            reorder(state, key)
+        schedule_waiting(state)
 
 
 @compiled_part
-def admission_is_closed(server: Any) -> bool:
+def admission_is_closed(state: Any) -> bool:
     """Tell whether more batches like this one would admit nobody, until something else happens.
 
     The queue is empty, all seats are taken, or the head did not fit: free blocks only shrink
     until a request ends. Keys that change with time may bring another head.
     """
-    state = server.state
     if state.num_preempted_now > 0:
         return False
     no_seat = state.num_running >= state.max_num_seqs

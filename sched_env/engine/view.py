@@ -9,181 +9,204 @@ from numpy.typing import NDArray
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
-from sched_env.engine.decide import NUM_LEVELS, tpot_slack_s
-from sched_env.engine.features import DENSITY, rise, write_resting
-from sched_env.engine.layout import NUM_GLOBAL_FEATURES, NUM_MOVING, NUM_SLOT_FEATURES
-from sched_env.engine.records import NUM_RESTING
-from sched_env.engine.sizes import decode_tokens_left
+from sched_env.engine.decide import tpot_slack_s
+from sched_env.engine.features import rise, show_progress
+from sched_env.engine.layout import NUM_LEVELS
+from sched_env.engine.memory import (
+    front_of,
+    future_in,
+    globals_in,
+    running_of,
+    slots_in,
+    trace_of,
+)
 
 _URGENT_S = 0.5
 
 
 @compiled_part
-def view(server: Any, mask: NDArray[Any], observation: NDArray[Any]) -> None:
+def view(state: Any, mask: NDArray[Any], observation: NDArray[Any]) -> None:
     """Write the observation, float32 (size,), of a server whose ``mask`` is up to date."""
-    state = server.state
-    num_slots = state.num_waiting_slots + state.num_running_slots
-    edge = num_slots * NUM_SLOT_FEATURES
-    best = _best_density(server)
-    urgent, late, longest_s = _view_waiting(server, mask, observation, best)
-    _view_running(server, mask, observation, best)
-    globals_ = observation[edge : edge + NUM_GLOBAL_FEATURES]
-    _view_budgets(state, globals_)
-    _view_queue(state, globals_, urgent, late, longest_s)
+    slots = slots_in(state, observation)
+    out = globals_in(state, observation)
+    best = _best_density(state)
+    _view_waiting(state, mask, slots, best, out)
+    _view_running(state, mask, slots, best)
+    _view_budgets(state, out)
+    _view_queue(state, out)
     if state.privileged:
-        _view_future(server, observation[edge + NUM_GLOBAL_FEATURES :])
+        _view_future(state, future_in(state, observation))
 
 
 @compiled_part
-def _best_density(server: Any) -> float:
-    state = server.state
+def _best_density(state: Any) -> float:
     best = -10.0
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        best = max(best, server.front[k].resting[DENSITY])
+        best = max(best, front_of(state)[k].resting.density)
     return best
 
 
 @compiled_part
 def _view_waiting(
-    server: Any, mask: NDArray[Any], out: NDArray[Any], best: float
-) -> tuple[float, float, float]:
-    """Write the waiting slots; return the urgent weight, the late weight and the longest wait."""
-    state = server.state
+    state: Any, mask: NDArray[Any], slots: NDArray[Any], best: float, out: Any
+) -> None:
+    """Write the waiting slots, and what they say together."""
     shown = min(state.num_front, state.num_waiting_slots)
     urgent, late, longest_s = 0.0, 0.0, 0.0
+    step = 1.0 / state.num_waiting_slots
     for k in range(shown):
-        request = server.front[k]
-        start = k * NUM_SLOT_FEATURES
-        slack_s = _view_moving(state, request, out, start)
-        out[start + 1] = 0.0
-        out[start + 2] = mask[NUM_LEVELS + k]
-        out[start + 3] = k / state.num_waiting_slots
-        out[start + 4] = max(5.0 * (request.resting[DENSITY] - best), -20.0)
-        for i in range(NUM_RESTING):
-            out[start + NUM_MOVING + i] = request.resting[i]
+        request = front_of(state)[k]
+        slot = slots[k]
+        slack_s = _view_moving(state, request, float(request.whole_blocks), slot)
+        slot.is_running = 0.0
+        slot.is_legal = mask[NUM_LEVELS + k]
+        slot.rank = k * step
+        slot.density_gap = max(5.0 * (request.resting.density - best), -20.0)
+        slot.resting = request.resting
         urgent += request.weight if slack_s < _URGENT_S else 0.0
         late += request.weight if slack_s < 0.0 else 0.0
         longest_s = max(longest_s, state.clock_s - request.arrival_time_s)
-    end = state.num_waiting_slots * NUM_SLOT_FEATURES
-    out[shown * NUM_SLOT_FEATURES : end] = 0.0
-    return urgent, late, longest_s
+    for k in range(shown, state.num_waiting_slots):
+        _clear(slots[k])
+    out.urgent_weight = rise(urgent, 4.0)
+    out.late_weight = rise(late, 4.0)
+    out.longest_wait = rise(longest_s, 5.0)
 
 
 @compiled_part
-def _view_running(server: Any, mask: NDArray[Any], out: NDArray[Any], best: float) -> None:
+def _view_running(state: Any, mask: NDArray[Any], slots: NDArray[Any], best: float) -> None:
     """Write the running slots, from the end of the batch order."""
-    state = server.state
     shown = min(state.num_running, state.num_running_slots)
+    step = 1.0 / state.num_running_slots
+    first = state.num_waiting_slots
     for j in range(shown):
-        request = server.running[state.num_running - 1 - j]
-        slot = state.num_waiting_slots + j
-        start = slot * NUM_SLOT_FEATURES
-        _view_moving(state, request, out, start)
-        write_resting(state, request, out, start + NUM_MOVING)
-        out[start + 1] = 1.0
-        out[start + 2] = mask[NUM_LEVELS + slot]
-        out[start + 3] = j / state.num_running_slots
-        out[start + 4] = min(max(5.0 * (out[start + NUM_MOVING + DENSITY] - best), -20.0), 0.0)
-    first = (state.num_waiting_slots + shown) * NUM_SLOT_FEATURES
-    end = (state.num_waiting_slots + state.num_running_slots) * NUM_SLOT_FEATURES
-    out[first:end] = 0.0
+        request = running_of(state)[state.num_running - 1 - j]
+        slot = slots[first + j]
+        _view_moving(state, request, float(request.num_blocks), slot)
+        slot.is_running = 1.0
+        slot.is_legal = mask[NUM_LEVELS + first + j]
+        slot.rank = j * step
+        slot.density_gap = min(max(5.0 * (request.resting.density - best), -20.0), 0.0)
+        slot.resting = request.resting
+        show_progress(state, request, slot.resting)
+    for j in range(shown, state.num_running_slots):
+        _clear(slots[first + j])
 
 
 @compiled_part
-def _view_moving(state: Any, request: Any, out: NDArray[Any], start: int) -> float:
+def _view_moving(state: Any, request: Any, blocks: float, slot: Any) -> float:
     """Write the features that change with time; return the slack of the first token.
 
     The slack is how long the request may still wait before a lone prefill would be too late.
     """
     wait_s = state.clock_s - request.arrival_time_s
     slack_s = request.ttft_slo_s - wait_s - request.lone_prefill_s
-    blocks = float(request.whole_blocks)
-    out[start] = 1.0
-    out[start + 5] = rise(slack_s, 0.3)
-    out[start + 6] = rise(slack_s, 1.5)
-    out[start + 7] = rise(slack_s, 6.0)
-    out[start + 8] = blocks / (blocks + state.free_blocks + 1.0)
-    out[start + 9] = rise(wait_s, 2.0)
+    slot.present = 1.0
+    slot.short_slack = min(max(slack_s * 2.0, -1.0), 1.0)
+    slot.middle_slack = min(max(slack_s * 0.5, -1.0), 1.0)
+    slot.long_slack = min(max(slack_s * 0.125, -1.0), 1.0)
+    slot.blocks_of_free = blocks / (blocks + state.free_blocks + 1.0)
+    slot.wait = rise(wait_s, 2.0)
     if request.num_output_tokens > 0:
-        out[start + 10] = 0.0
-        out[start + 11] = rise(tpot_slack_s(state, request), 0.5)
+        slot.is_late = 0.0
+        slot.tpot_slack = rise(tpot_slack_s(state, request), 0.5)
     else:
-        out[start + 10] = wait_s > request.ttft_slo_s
-        out[start + 11] = 0.0
+        slot.is_late = wait_s > request.ttft_slo_s
+        slot.tpot_slack = 0.0
     return slack_s
 
 
 @compiled_part
-def _view_budgets(state: Any, out: NDArray[Any]) -> None:
+def _clear(slot: Any) -> None:
+    """Write an empty slot."""
+    slot.present = 0.0
+    slot.is_running = 0.0
+    slot.is_legal = 0.0
+    slot.rank = 0.0
+    slot.density_gap = 0.0
+    slot.short_slack = 0.0
+    slot.middle_slack = 0.0
+    slot.long_slack = 0.0
+    slot.blocks_of_free = 0.0
+    slot.wait = 0.0
+    slot.is_late = 0.0
+    slot.tpot_slack = 0.0
+    resting = slot.resting
+    resting.prefill_left = 0.0
+    resting.decode_left = 0.0
+    resting.weight = 0.0
+    resting.density = 0.0
+    resting.blocks_of_pool = 0.0
+    resting.preemptible = 0.0
+    resting.computed = 0.0
+    resting.outputs = 0.0
+    resting.preemptions = 0.0
+    resting.tpot_slo = 0.0
+
+
+@compiled_part
+def _view_budgets(state: Any, out: Any) -> None:
     seats = 1.0 / state.max_num_seqs
     budget = 1.0 / state.max_num_batched_tokens
     pool = 1.0 / state.num_blocks
-    out[0] = state.free_blocks * pool
-    out[1] = max(state.ledger_blocks * pool, -2.0)
-    out[2] = state.num_running * seats
-    out[3] = rise(state.num_admitted, 4.0)
-    out[4] = state.ledger_tokens * budget
-    out[5] = state.num_decoding * seats
-    out[6] = state.ledger_prefill_tokens * budget
-    out[15] = state.decodes_at_risk * seats
-    out[16] = min(state.decode_context_tokens * pool / state.block_size, 2.0)
-    out[17] = rise(state.next_decode_s, 0.05)
-    out[18] = rise(state.next_full_s, 0.05)
-    out[20] = state.ledger_blocks < 0
-    out[21] = state.news
-    out[23] = rise(state.running_decode_tokens, 8192.0)
+    out.free_kv = state.free_blocks * pool
+    out.ledger_kv = max(state.ledger_blocks * pool, -2.0)
+    out.running = state.num_running * seats
+    out.admitted = rise(state.num_admitted, 4.0)
+    out.ledger_tokens = state.ledger_tokens * budget
+    out.decoding = state.num_decoding * seats
+    out.prefill_tokens = state.ledger_prefill_tokens * budget
+    out.decodes_at_risk = state.decodes_at_risk * seats
+    out.decode_context = min(state.decode_context_tokens * pool / state.block_size, 2.0)
+    out.decode_step = rise(state.next_decode_s, 0.05)
+    out.full_step = rise(state.next_full_s, 0.05)
+    out.shortage = state.ledger_blocks < 0
+    out.news = state.news
+    out.running_decode = rise(state.running_decode_tokens, 8192.0)
 
 
 @compiled_part
-def _view_queue(
-    state: Any, out: NDArray[Any], urgent: float, late: float, longest_s: float
-) -> None:
+def _view_queue(state: Any, out: Any) -> None:
     beyond = max(state.num_waiting - state.num_waiting_slots, 0)
-    out[7] = rise(state.num_waiting, 16.0)
-    out[8] = rise(beyond, 16.0)
-    out[9] = rise(max(state.waiting_weight, 0.0), 16.0)
-    out[10] = rise(max(state.waiting_prefill_tokens, 0.0), 8192.0)
-    out[11] = rise(max(state.waiting_decode_tokens, 0.0), 8192.0)
-    out[12] = rise(urgent, 4.0)
-    out[13] = rise(late, 4.0)
-    out[14] = rise(state.num_fitting, 4.0)
-    out[19] = rise(state.arrival_rate_rps, 5.0)
-    out[22] = rise(longest_s, 5.0)
+    out.waiting = rise(state.num_waiting, 16.0)
+    out.beyond_slots = rise(beyond, 16.0)
+    out.waiting_weight = rise(max(state.waiting_weight, 0.0), 16.0)
+    out.waiting_prefill = rise(max(state.waiting_prefill_tokens, 0.0), 8192.0)
+    out.waiting_decode = rise(max(state.waiting_decode_tokens, 0.0), 8192.0)
+    out.fitting = rise(state.num_fitting, 4.0)
+    out.arrival_rate = rise(state.arrival_rate_rps, 5.0)
 
 
 @compiled_part
-def _view_future(server: Any, out: NDArray[Any]) -> None:
+def _view_future(state: Any, out: Any) -> None:
     """Write what no policy may know: the arrivals to come and the true lengths."""
-    state = server.state
-    out[0] = _time_to_arrival(server, 0, 1.0)
-    out[1] = _time_to_arrival(server, 3, 2.0)
-    out[2] = _time_to_arrival(server, 15, 4.0)
-    out[3] = _time_to_arrival(server, 63, 16.0)
-    out[4] = rise(_coming_tokens(server, 16), 16384.0)
-    out[5] = rise(_coming_tokens(server, 64), 65536.0)
-    out[6] = rise(state.true_decode_tokens, 8192.0)
+    out.next_arrival_1 = _time_to_arrival(state, 0, 1.0)
+    out.next_arrival_4 = _time_to_arrival(state, 3, 2.0)
+    out.next_arrival_16 = _time_to_arrival(state, 15, 4.0)
+    out.next_arrival_64 = _time_to_arrival(state, 63, 16.0)
+    out.next_tokens_16 = rise(_coming_tokens(state, 16), 16384.0)
+    out.next_tokens_64 = rise(_coming_tokens(state, 64), 65536.0)
+    out.true_running_decode = rise(state.true_decode_tokens, 8192.0)
     left = 0.0
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        left += server.front[k].stop_at_tokens - server.front[k].num_output_tokens
-    out[7] = rise(left, 8192.0)
+        left += front_of(state)[k].stop_at_tokens - front_of(state)[k].num_output_tokens
+    out.true_shown_decode = rise(left, 8192.0)
 
 
 @compiled_part
-def _time_to_arrival(server: Any, ahead: int, half_s: float) -> float:
-    state = server.state
-    time_s = arrival_time_s(state, server.trace, state.next_row + ahead)
+def _time_to_arrival(state: Any, ahead: int, half_s: float) -> float:
+    time_s = arrival_time_s(state, state.next_row + ahead)
     if math.isinf(time_s):
         return 1.0
     return rise(max(time_s - state.clock_s, 0.0), half_s)
 
 
 @compiled_part
-def _coming_tokens(server: Any, count: int) -> float:
-    state = server.state
+def _coming_tokens(state: Any, count: int) -> float:
     last = min(state.next_row + count, state.num_rows) - 1
     if last < state.next_row:
         return 0.0
-    first = server.trace[state.trace_row + state.next_row]
-    final = server.trace[state.trace_row + last]
+    first = trace_of(state)[state.trace_row + state.next_row]
+    final = trace_of(state)[state.trace_row + last]
     tokens = final.cumulative_tokens - first.cumulative_tokens
     return tokens + final.prompt_tokens + final.output_tokens

@@ -10,22 +10,22 @@ from __future__ import annotations
 from typing import Any
 
 from sched_env.compiled import compiled_part
-from sched_env.engine.features import write_resting
+from sched_env.engine.features import rest
 from sched_env.engine.heap import drop_top, precedes, push
+from sched_env.engine.memory import backlog_of, front_of, requests_of
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens
 
 
 @compiled_part
-def enqueue(server: Any, key: Any, request: Any) -> None:
+def enqueue(state: Any, key: Any, request: Any) -> None:
     """Let ``request`` wait, at the place that ``key`` gives it.
 
     ``request`` may be any record outside ``front``; it is copied. A preempted request comes back
     by the same rule as a new one: under fcfs its key is its arrival number, which is smaller than
     that of every request that never ran, so it stands at the head.
     """
-    state = server.state
     settle_waiting(state)
     state.num_waiting += 1
     state.waiting_weight += request.weight
@@ -34,34 +34,32 @@ def enqueue(server: Any, key: Any, request: Any) -> None:
     request.key, request.second_key = key(request, state.clock_s)
     request.whole_blocks = blocks_for(num_tokens(request), state.block_size)
     if state.num_waiting_slots > 0:
-        write_resting(state, request, request.resting, 0)
-    _place(server, request)
+        rest(state, request)
+    _place(state, request)
 
 
 @compiled_part
-def _place(server: Any, request: Any) -> None:
-    state = server.state
+def _place(state: Any, request: Any) -> None:
     if state.num_front == state.front_size:
-        last = server.front[state.num_front - 1]
+        last = front_of(state)[state.num_front - 1]
         if not precedes(request, last):
-            _push_back(server, request)
+            _push_back(state, request)
             return
-        _push_back(server, last)
+        _push_back(state, last)
         state.num_front -= 1
     position = state.num_front
-    while position > 0 and precedes(request, server.front[position - 1]):
-        server.front[position] = server.front[position - 1]
+    while position > 0 and precedes(request, front_of(state)[position - 1]):
+        front_of(state)[position] = front_of(state)[position - 1]
         position -= 1
-    server.front[position] = request
+    front_of(state)[position] = request
     state.num_front += 1
 
 
 @compiled_part
-def _push_back(server: Any, request: Any) -> None:
-    state = server.state
-    server.requests[request.row] = request
+def _push_back(state: Any, request: Any) -> None:
+    requests_of(state)[request.row] = request
     push(
-        server.backlog,
+        backlog_of(state),
         state.num_backlog,
         request.key,
         request.second_key,
@@ -72,14 +70,13 @@ def _push_back(server: Any, request: Any) -> None:
 
 
 @compiled_part
-def dequeue(server: Any, position: int) -> None:
+def dequeue(state: Any, position: int) -> None:
     """Take ``front[position]`` out of the waiting ones; the caller has copied it."""
-    state = server.state
-    leave(state, server.front[position])
+    leave(state, front_of(state)[position])
     state.num_front -= 1
     for i in range(position, state.num_front):
-        server.front[i] = server.front[i + 1]
-    _refill(server)
+        front_of(state)[i] = front_of(state)[i + 1]
+    _refill(state)
 
 
 @compiled_part
@@ -93,14 +90,13 @@ def leave(state: Any, request: Any) -> None:
 
 
 @compiled_part
-def _refill(server: Any) -> None:
-    state = server.state
+def _refill(state: Any) -> None:
     while state.num_front < state.front_size and state.num_backlog > 0:
-        row = server.backlog[0].row
-        drop_top(server.backlog, state.num_backlog)
+        row = backlog_of(state)[0].row
+        drop_top(backlog_of(state), state.num_backlog)
         state.num_backlog -= 1
-        if is_waiting(server.requests[row]):
-            server.front[state.num_front] = server.requests[row]
+        if is_waiting(requests_of(state)[row]):
+            front_of(state)[state.num_front] = requests_of(state)[row]
             state.num_front += 1
 
 
@@ -111,30 +107,29 @@ def is_waiting(request: Any) -> bool:
 
 
 @compiled_part
-def position_of(server: Any, row: int) -> int:
+def position_of(state: Any, row: int) -> int:
     """Return where ``row`` stands in the front, or -1 where it lies in the backlog."""
-    for position in range(server.state.num_front):
-        if server.front[position].row == row:
+    for position in range(state.num_front):
+        if front_of(state)[position].row == row:
             return position
     return -1
 
 
 @compiled_part
-def reorder(server: Any, key: Any) -> None:
+def reorder(state: Any, key: Any) -> None:
     """Sort all waiting requests anew, for keys that change with time. O(n + front_size log n)."""
-    state = server.state
     for position in range(state.num_front):
-        server.requests[server.front[position].row] = server.front[position]
-        server.backlog[state.num_backlog + position].row = server.front[position].row
+        requests_of(state)[front_of(state)[position].row] = front_of(state)[position]
+        backlog_of(state)[state.num_backlog + position].row = front_of(state)[position].row
     count = state.num_backlog + state.num_front
     state.num_backlog = 0
     state.num_front = 0
     for position in range(count):
-        request = server.requests[server.backlog[position].row]
+        request = requests_of(state)[backlog_of(state)[position].row]
         if is_waiting(request):
             request.key, request.second_key = key(request, state.clock_s)
             push(
-                server.backlog,
+                backlog_of(state),
                 state.num_backlog,
                 request.key,
                 request.second_key,
@@ -142,4 +137,4 @@ def reorder(server: Any, key: Any) -> None:
                 request.row,
             )
             state.num_backlog += 1
-    _refill(server)
+    _refill(state)

@@ -4,5 +4,11 @@ from __future__ import annotations
 
 from sched_env.env.scalar import ContinuousBatchingEnv
 from sched_env.env.vector import ContinuousBatchingVectorEnv
+from sched_env.env.wrappers import DictObservation, MaskInObservation
 
-__all__ = ["ContinuousBatchingEnv", "ContinuousBatchingVectorEnv"]
+__all__ = [
+    "ContinuousBatchingEnv",
+    "ContinuousBatchingVectorEnv",
+    "DictObservation",
+    "MaskInObservation",
+]

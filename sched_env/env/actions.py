@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.decide import NUM_LEVELS
+from sched_env.engine.layout import NUM_LEVELS
 from sched_env.errors import ConfigError
 
 

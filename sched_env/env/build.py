@@ -55,3 +55,21 @@ def build_world(config: EnvConfig, num_envs: int) -> World:
         capacities = [fcfs_capacity_rps(table, config) for table in tables]
     screen = cast("Heuristic", resolve_policy(config.observation.screen))
     return episode_world(config, tables, capacities, screen, num_envs)
+
+
+def shortest_span_s(world: World) -> float:
+    """Return the recorded seconds that the shortest trace of a world spans."""
+    segments = world.arrays.segments
+    return float((segments["end_s"] - segments["start_s"]).min())
+
+
+def with_longer_warmup(world: World, config: EnvConfig, warmup_s: float) -> World:
+    """Return a world for episodes with a longer warm-up, in which more requests arrive.
+
+    Seeds and numbers of episodes are those of ``world``; what goes on in it is not taken over.
+    """
+    episode = config.episode.replace(warmup_s=warmup_s)
+    longer = build_world(config.replace(episode=episode), world.num_servers)
+    for name in ("env_seed", "episode"):
+        longer.state[name] = world.state[name]
+    return longer

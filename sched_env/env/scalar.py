@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,10 +11,23 @@ from numpy.typing import NDArray
 
 from sched_env.engine.layout import Layout
 from sched_env.env.actions import refuse_illegal
-from sched_env.env.build import ConfigLike, build_world, env_config
+from sched_env.env.build import (
+    ConfigLike,
+    build_world,
+    env_config,
+    shortest_span_s,
+    with_longer_warmup,
+)
 from sched_env.env.episode_info import episode_info
 from sched_env.env.render import draw_text, draw_timeline
-from sched_env.env.state import STATE_ARRAYS, apply_options, as_bytes, restore_bytes, server_seeds
+from sched_env.env.state import (
+    STATE_ARRAYS,
+    as_bytes,
+    read_options,
+    restore_bytes,
+    server_seeds,
+    set_warmup,
+)
 from sched_env.errors import ConfigError
 
 
@@ -72,7 +85,7 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
     - v0: initial version.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012  (the base class declares it so)
         "render_modes": ["ansi", "rgb_array", "human"],
         "render_fps": 10,
     }
@@ -92,6 +105,7 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
         self.action_space = spaces.Discrete(self.layout.num_actions)
         self._observations, self._masks, self._results = self._world.buffers()
         self._actions = np.zeros(1, np.int64)
+        self._longest_warmup_s = self.config.episode.warmup_s
         self._raises = self.config.episode.invalid_action == "raise"
         self._is_reset = False
 
@@ -119,6 +133,7 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
         Raises:
             ConfigError: The seed or an option is wrong.
         """
+        given = read_options(options, shortest_span_s(self._world))
         super().reset(seed=seed)
         state = self._world.state
         if seed is None and not self._is_reset:
@@ -128,11 +143,21 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
         else:
             state["env_seed"] = server_seeds(seed, 1)[0]
             state["episode"] = 0
-        offset_s = apply_options(state, self.config.episode.horizon_s, options)
+        self._set_warmup(given.warmup_s)
+        offset_s = given.trace_offset_s
         self._world.reset(self._observations, self._masks, offset_s=offset_s)
         self._is_reset = True
         info = {"elapsed_s": 0.0, "discount": 1.0, "invalid_action": False}
         return self._observations[0].copy(), {"action_mask": self._masks[0].copy(), **info}
+
+    def _set_warmup(self, given_s: float | None) -> None:
+        """Set the warm-up of the next episode, the configured one unless another is given."""
+        episode = self.config.episode
+        warmup_s = episode.warmup_s if given_s is None else float(given_s)
+        if warmup_s > self._longest_warmup_s:
+            self._world = with_longer_warmup(self._world, self.config, warmup_s)
+            self._longest_warmup_s = warmup_s
+        set_warmup(self._world.state, episode.horizon_s, warmup_s, np.ones(1, np.bool_))
 
     def step(
         self, action: np.int64 | int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,25 +37,51 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
     return seeds
 
 
-def apply_options(
-    state: NDArray[Any], horizon_s: float, options: Mapping[str, Any] | None
-) -> float | None:
-    """Set the warm-up of a reset and return the offset in the trace, or ``None`` to draw it.
+class ResetOptions(NamedTuple):
+    """What ``reset(options=...)`` asks for.
+
+    Attributes:
+        trace_offset_s: Where the episode starts, in recorded seconds of its trace; ``None``: drawn.
+        warmup_s: Simulated seconds before the first observation; ``None``: as configured.
+    """
+
+    trace_offset_s: float | None = None
+    warmup_s: float | None = None
+
+
+def read_options(options: Mapping[str, Any] | None, longest_offset_s: float) -> ResetOptions:
+    """Check the options of a reset.
+
+    Args:
+        options: As given to ``reset``.
+        longest_offset_s: Span of the shortest trace.
 
     Raises:
-        ConfigError: An option is unknown, or not a number >= 0.
+        ConfigError: An option is unknown, not a number >= 0, or past the end of a trace.
     """
-    for name, value in (options or {}).items():
+    given = dict(options or {})
+    for name, value in given.items():
         if name not in _OPTIONS:
             hint = did_you_mean(name, _OPTIONS)
             raise ConfigError(f"no reset option {name!r}.{hint} Known: {', '.join(_OPTIONS)}")
-        if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not is_number or not (math.isfinite(value) and value >= 0):
             raise ConfigError(f"reset option {name} is {value!r}: give seconds >= 0")
-    given = options or {}
-    if "warmup_s" in given:
-        state["warmup_s"] = float(given["warmup_s"])
-        state["horizon_s"] = horizon_s + float(given["warmup_s"])
-    return float(given["trace_offset"]) if "trace_offset" in given else None
+    offset_s = given.get("trace_offset")
+    if offset_s is not None and offset_s > longest_offset_s:
+        raise ConfigError(
+            f"reset option trace_offset is {offset_s!r}: the trace (its split) spans "
+            f"{longest_offset_s:g} s, give no more"
+        )
+    return ResetOptions(offset_s, given.get("warmup_s"))
+
+
+def set_warmup(
+    state: NDArray[Any], horizon_s: float, warmup_s: float, chosen: NDArray[np.bool_]
+) -> None:
+    """Set the warm-up of the next episode of the chosen servers; the horizon follows it."""
+    state["warmup_s"][chosen] = warmup_s
+    state["horizon_s"][chosen] = horizon_s + warmup_s
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -13,9 +13,22 @@ from numpy.typing import NDArray
 
 from sched_env.engine.layout import Layout
 from sched_env.env.actions import check_actions, refuse_illegal
-from sched_env.env.build import ConfigLike, build_world, env_config
+from sched_env.env.build import (
+    ConfigLike,
+    build_world,
+    env_config,
+    shortest_span_s,
+    with_longer_warmup,
+)
 from sched_env.env.episode_info import episode_info
-from sched_env.env.state import STATE_ARRAYS, apply_options, as_bytes, restore_bytes, server_seeds
+from sched_env.env.state import (
+    STATE_ARRAYS,
+    as_bytes,
+    read_options,
+    restore_bytes,
+    server_seeds,
+    set_warmup,
+)
 from sched_env.errors import ConfigError
 
 _REWARD, _TERMINATED, _TRUNCATED, _ELAPSED, _DISCOUNT, _INVALID = range(6)
@@ -46,7 +59,7 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         TraceError: A trace cannot be read.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012  (the base class declares it so)
         "render_modes": [],
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
@@ -78,6 +91,7 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         self.metadata = {**self.metadata, "autoreset_mode": mode}
         self._copy = copy
         self._world = build_world(self.config, num_envs)
+        self._longest_warmup_s = self.config.episode.warmup_s
         self._limit = max_episode_steps or 0
         self.layout: Layout = self._world.layout
         low, high = self.layout.bounds()
@@ -117,8 +131,10 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         Raises:
             ConfigError: An option is unknown or not a number.
         """
+        given = read_options(options, shortest_span_s(self._world))
         self._set_seeds(seed)
-        offset_s = apply_options(self._world.state, self.config.episode.horizon_s, options)
+        self._set_warmup(given.warmup_s)
+        offset_s = given.trace_offset_s
         self._world.reset(self._observations, self._masks, offset_s=offset_s)
         self._ended[:] = False
         self._results[:] = 0.0
@@ -141,6 +157,16 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
             else:
                 state["env_seed"][index] = value
                 state["episode"][index] = 0
+
+    def _set_warmup(self, given_s: float | None) -> None:
+        """Set the warm-up of the next episodes, the configured one unless another is given."""
+        episode = self.config.episode
+        warmup_s = episode.warmup_s if given_s is None else float(given_s)
+        if warmup_s > self._longest_warmup_s:
+            self._world = with_longer_warmup(self._world, self.config, warmup_s)
+            self._longest_warmup_s = warmup_s
+        everywhere = np.ones(self.num_envs, np.bool_)
+        set_warmup(self._world.state, episode.horizon_s, warmup_s, everywhere)
 
     def step(
         self, actions: NDArray[np.int64]
@@ -188,6 +214,9 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         results[late, _TRUNCATED] = 1.0
 
     def _restart(self, chosen: NDArray[np.bool_]) -> None:
+        """Go on to the next episode; options of the last reset do not hold for it."""
+        episode = self.config.episode
+        set_warmup(self._world.state, episode.horizon_s, episode.warmup_s, chosen)
         self._world.state["episode"][chosen] += 1
         self._world.reset(self._observations, self._masks, chosen=chosen)
 
