@@ -55,12 +55,13 @@ def open_iteration(state: Any, key: Any) -> None:
     """Bring the world to the next point of decision: arrivals, deadlines, order, ledger.
 
     Where nothing is left to run, the clock moves on to the next arrival; past the last one the
-    run is terminated, past the horizon truncated.
+    run is terminated, past the horizon truncated. The last ledger is what the final observation
+    shows.
     """
     while not (state.terminated or state.truncated):
         if state.clock_s >= state.horizon_s:
             state.truncated = 1
-            return
+            break
         receive(state, key)
         expire(state)
         if state.num_running == 0 and state.num_waiting == 0:
@@ -68,12 +69,21 @@ def open_iteration(state: Any, key: Any) -> None:
             continue
         put_decodes_first(state)
         read_ledger(state)
-        if state.ledger_blocks < 0 and state.num_running == 1:
+        if is_stuck(state):
             end_running(state, 0, KV_CAPACITY)
             continue
         state.num_evicted_now = 0
         state.deciding = 1
         return
+    state.num_fitting = 0
+    put_decodes_first(state)
+    read_ledger(state)
+
+
+@compiled_part
+def is_stuck(state: Any) -> bool:
+    """Tell whether a request is alone and cannot grow, whatever is decided."""
+    return state.ledger_blocks < 0 and state.num_running == 1 and state.num_admitted == 0
 
 
 @compiled_part
@@ -254,6 +264,9 @@ def apply(state: Any, key: Any, action: int) -> None:
         preempt(state, key, state.num_running - 1 - slot)
         state.num_evicted_now += 1
         read_ledger(state)
+        if is_stuck(state):
+            end_running(state, 0, KV_CAPACITY)
+            read_ledger(state)
 
 
 @compiled_part

@@ -12,6 +12,7 @@ from sched_env.engine.records import (
     EVENT_REJECT,
     EVENT_TIME_OUT,
     FINISHED,
+    KV_CAPACITY,
     REJECTED,
 )
 from sched_env.engine.reward import punish_miss, reward_met
@@ -41,7 +42,12 @@ def miss(state: Any, request: Any, time_s: float) -> None:
 
 @compiled_part
 def meets_slo(request: Any) -> bool:
-    """Tell whether a finished request met its TTFT and, with two tokens or more, its TPOT SLO."""
+    """Tell whether a finished request met its TTFT and, with two tokens or more, its TPOT SLO.
+
+    An answer that was cut short for want of blocks meets none.
+    """
+    if request.finish_reason == KV_CAPACITY:
+        return False
     if request.first_token_s - request.arrival_time_s > request.ttft_slo_s:
         return False
     if request.num_output_tokens < 2:

@@ -31,8 +31,8 @@ class Key(Protocol):
     """An order of requests that the core can call."""
 
     @property
-    def addresses(self) -> tuple[int, int]:
-        """Return the key function's addresses (see ``keycall``)."""
+    def addresses(self) -> Any:
+        """Return the key function's two addresses (see ``keycall``)."""
         ...
 
     @property

@@ -45,7 +45,7 @@ class SimulationResult:
     @property
     def itl_edges_s(self) -> NDArray[np.float64]:
         """Return the edges of the bins of ``itl_counts``, float64 (bins + 1,), 1 % apart."""
-        edges = ITL_FIRST_S * ITL_RATIO ** np.arange(ITL_BINS + 1)
+        edges = np.array(ITL_FIRST_S * ITL_RATIO ** np.arange(ITL_BINS + 1), np.float64)
         edges[0] = 0.0
         return edges
 
