@@ -24,7 +24,7 @@ NOT_TABULAR = ("stdout", "log", "json", "csv")
 
 
 class ProgressTable(KVWriter):
-    """A CSV file with one row a dump, whose columns may grow, and which can be continued."""
+    """A CSV file with one row an update, whose columns may grow, and which can be continued."""
 
     def __init__(self, path: Path, *, continue_from: int = 0) -> None:
         """Open ``path``, keeping the rows up to ``continue_from`` decisions."""
@@ -42,19 +42,20 @@ class ProgressTable(KVWriter):
         key_excluded: dict[str, tuple[str, ...]],
         step: int = 0,
     ) -> None:
-        """Append one row; ``step`` is the number of decisions."""
+        """Add values to the row of ``step``, the number of decisions."""
         row = {STEP_COLUMN: str(step)}
         for key, value in key_values.items():
             if "csv" not in (key_excluded.get(key) or ()):
                 row[key] = str(float(value) if isinstance(value, np.generic) else value)
+        if len(row) == 1:
+            return
+        if self.rows and self.rows[-1][STEP_COLUMN] == row[STEP_COLUMN]:
+            row = self.rows.pop() | row
         self.rows.append(row)
-        added = [key for key in row if key not in self.columns]
+        added = {*row} - {*self.columns}
         if added:
             self.columns = [STEP_COLUMN, *sorted({*self.columns, *added} - {STEP_COLUMN})]
-            self._rewrite()
-            return
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.columns, restval="").writerow(row)
+        self._rewrite()
 
     def _rewrite(self) -> None:
         if not self.columns:

@@ -192,6 +192,8 @@ class TrainingRun:
         """Learn what is left to learn, export the kept weights, and write the summary."""
         if self.start == 0:
             self._write_level_lines()
+            if self.judges.validation is not None:
+                self._validate(0)
         after = AfterUpdate(self._hooks(), self.start)
         if self.start < self.total:
             callbacks = [self.episodes, after]
@@ -205,8 +207,8 @@ class TrainingRun:
             after.flush()
         if self.judges.validation is not None and not self._is_judged():
             self._validate(self.model.num_timesteps)
-        self._checkpoint(self.model.num_timesteps)
         self.model.logger.dump(self.model.num_timesteps)
+        self._checkpoint(self.model.num_timesteps)
         self.model.logger.close()
         return self._finish()
 
@@ -215,6 +217,7 @@ class TrainingRun:
         hooks = [UpdateHook(lambda _: self.average.update(self.model.policy))]
         if self.judges.validation is not None and experiment.evaluate_every_decisions > 0:
             hooks.append(UpdateHook(self._validate, experiment.evaluate_every_decisions))
+        hooks.append(UpdateHook(self.model.logger.dump))
         hooks.append(UpdateHook(self._checkpoint, experiment.checkpoint_every_decisions))
         hooks.append(UpdateHook(self._report))
         return hooks
@@ -228,7 +231,10 @@ class TrainingRun:
         return ExportedPolicy(card, exported_weights(actor))
 
     def _validate(self, num_decisions: int) -> None:
-        """Judge the averaged weights on the validation split, and keep them if they are best."""
+        """Judge the averaged weights on the validation split, and keep them if they are best.
+
+        The first entry, at 0 decisions, is the untrained network: with a prior, the prior alone.
+        """
         assert self.judges.validation is not None
         rows = self.judges.validation.rows(self._exported(self.average.weights, num_decisions))
         curves = validation_curves(rows)

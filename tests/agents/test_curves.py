@@ -24,10 +24,12 @@ def test_a_table_grows_columns_and_keeps_rows(tmp_path: Path) -> None:
     table.write({"a": 1.5}, {"a": ()}, step=10)
     table.write({"a": 2.5, "b": 3.0}, {"a": (), "b": ()}, step=20)
     table.write({"b": 4.0, "c": 9.0}, {"b": (), "c": ("csv",)}, step=30)
+    table.write({"a": 5.0}, {"a": ()}, step=30)
+    table.write({"c": 9.0}, {"c": ("csv",)}, step=40)
     assert _rows(tmp_path / "progress.csv") == [
         {"time/total_timesteps": "10", "a": "1.5", "b": ""},
         {"time/total_timesteps": "20", "a": "2.5", "b": "3.0"},
-        {"time/total_timesteps": "30", "a": "", "b": "4.0"},
+        {"time/total_timesteps": "30", "a": "5.0", "b": "4.0"},
     ]
 
 

@@ -172,6 +172,13 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
         "validation/latency/ttft_p99_s",
     } <= set(scalars)
     assert scalars["validation/latency/ttft_p99_s"][0][1] == 1.5
+    assert [step for step, _ in scalars["eval/goodput_weighted"]] == [
+        0,
+        2 * UPDATE,
+        4 * UPDATE,
+        6 * UPDATE,
+    ]
+    assert [step for step, _ in scalars["train/value_loss"]] == [UPDATE * n for n in range(1, 7)]
     line = _scalars(tmp_path / "baselines" / "fcfs")
     assert line["validation/slo/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]
     assert line["eval/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]
@@ -186,7 +193,7 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
 def test_the_best_weights_on_validation_are_kept(tmp_path: Path) -> None:
     result = _run(tmp_path)
     scores = {entry["decisions"]: entry["score"] for entry in result.summary["validation"]}
-    assert sorted(scores) == [2 * UPDATE, 4 * UPDATE, 6 * UPDATE]
+    assert sorted(scores) == [0, 2 * UPDATE, 4 * UPDATE, 6 * UPDATE]
     best = result.summary["kept_at_decisions"]
     assert scores[best] == max(scores.values())
     judge = FakeJudge(_experiment().env)
