@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sched_env.compiled import compiled_part
@@ -27,7 +28,7 @@ def hopeless_from_s(request: Any) -> float:
 @compiled_part
 def is_out_of_reach(state: Any, request: Any) -> bool:
     """Tell whether a request without output can no longer meet its TTFT SLO."""
-    return request.num_output_tokens == 0 and state.clock_s > hopeless_from_s(request)
+    return math.isnan(request.first_token_s) and state.clock_s > hopeless_from_s(request)
 
 
 @compiled_part
