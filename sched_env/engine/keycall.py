@@ -21,7 +21,9 @@ from sched_env.engine.records import REQUEST
 
 KEY_SIGNATURE = types.UniTuple(types.float64, 2)(numba.from_dtype(REQUEST), types.float64)
 _KEY_TYPE = types.FunctionType(KEY_SIGNATURE)
-_IS_COMPILED = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+IS_COMPILED = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+"""False with ``NUMBA_DISABLE_JIT=1``: then the core runs as plain Python."""
+
 _python_keys: list[Callable[..., tuple[float, float]]] = []
 
 
@@ -32,7 +34,7 @@ def register_key(function: Callable[..., tuple[float, float]]) -> tuple[int, int
         function: A numba dispatcher that accepts :data:`KEY_SIGNATURE`. It must stay alive as
             long as its addresses are used. With ``NUMBA_DISABLE_JIT=1``, a Python function.
     """
-    if not _IS_COMPILED:
+    if not IS_COMPILED:
         if function not in _python_keys:
             _python_keys.append(function)
         return _python_keys.index(function), 0
@@ -42,7 +44,7 @@ def register_key(function: Callable[..., tuple[float, float]]) -> tuple[int, int
     )
 
 
-if _IS_COMPILED:
+if IS_COMPILED:
 
     @intrinsic
     def key_at(typing_context: Any, wrapper_address: Any, jit_address: Any) -> Any:

@@ -22,11 +22,11 @@ from numba.np.arrayobj import populate_array
 
 from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import COST
+from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import FUTURE, GLOBALS, SLOT
 from sched_env.engine.records import ENTRY, EVENT, REQUEST, SEGMENT, TRACE, Arrays
 from sched_env.workload.service_classes import SERVICE_CLASS
 
-_IS_COMPILED = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _REQUEST_SIZE = REQUEST.itemsize
 _ENTRY_SIZE = ENTRY.itemsize
 _EVENT_SIZE = EVENT.itemsize
@@ -38,7 +38,7 @@ _GLOBALS_SIZE = GLOBALS.itemsize
 def _array_at(dtype: Any) -> Callable[[Any, Any], Any]:
     """Return a function that makes the array of ``dtype`` at an address, of a given length."""
     dtype = np.dtype(dtype)
-    if not _IS_COMPILED:
+    if not IS_COMPILED:
         return lambda address, count: _python_array_at(dtype, int(address), int(count))
     item = numba.from_dtype(dtype)
     array_type = types.Array(item, 1, "C")
@@ -69,7 +69,7 @@ def _python_array_at(dtype: np.dtype[Any], address: int, count: int) -> Any:
 
 def _record_at(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     """Return a function that gives the record at an address."""
-    if not _IS_COMPILED:
+    if not IS_COMPILED:
         return lambda address: _python_array_at(dtype, int(address), 1)[0]
     record_type = numba.from_dtype(dtype)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sched_env.engine import kernels
 from sched_env.engine.execute import ITL_BINS
+from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import Layout
 from sched_env.engine.records import (
     ENTRY,
@@ -41,9 +42,18 @@ class Key(Protocol):
         ...
 
 
+def as_records(array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array`` as the core takes it.
+
+    Plain Python reads fields as attributes only of a recarray; compiled code takes a plain array
+    faster.
+    """
+    return array.view(np.ndarray if IS_COMPILED else np.recarray)
+
+
 def records_of(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return zeroed records; as a recarray, so that plain Python can read fields as well."""
-    return np.zeros(count, dtype).view(np.recarray)
+    """Return zeroed records."""
+    return as_records(np.zeros(count, dtype))
 
 
 class World:
@@ -97,10 +107,10 @@ class World:
         bins = ITL_BINS if count_itl else 0
         self.arrays = Arrays(
             state=state,
-            cost=cost.view(np.recarray),
-            classes=classes.view(np.recarray),
-            trace=trace.view(np.recarray),
-            segments=segments.view(np.recarray),
+            cost=as_records(cost),
+            classes=as_records(classes),
+            trace=as_records(trace),
+            segments=as_records(segments),
             slots=records_of((num_servers, self._num_slots(first, row_capacity)), REQUEST),
             heaps=records_of((num_servers, self._num_entries(first, row_capacity)), ENTRY),
             events=records_of((num_servers, capacity), EVENT),
@@ -247,7 +257,7 @@ class World:
         self.__dict__.update(saved)
         arrays = saved["arrays"]
         records = {
-            name: value if name == "scratch" else value.view(np.recarray)
+            name: value if name == "scratch" else as_records(value)
             for name, value in arrays.items()
         }
         self.arrays = Arrays(**records)
