@@ -31,7 +31,9 @@ class UnknownNameError(SchedEnvError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        super().__init__(f"no {kind} {name!r}.{did_you_mean(name, names)} Known: {', '.join(names)}")
+        super().__init__(
+            f"no {kind} {name!r}.{did_you_mean(name, names)} Known: {', '.join(names)}"
+        )
 
 
 class MissingExtraError(SchedEnvError, ImportError):
