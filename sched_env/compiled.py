@@ -73,23 +73,22 @@ def compiled(function: _F) -> _F:
     """
     place = cache_folder(_folder_of(function))
     if place is None:
-        return numba.njit(error_model="numpy")(function)
+        return _njit(function)
     before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
     numba.config.CACHE_DIR = str(place)  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        return numba.njit(cache=True, error_model="numpy")(function)
+        return _njit(function, cache=True)
     finally:
         numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def compiled_part(function: _F) -> _F:
     """Compile ``function`` as a part of compiled callers: not callable from Python, not cached."""
-    return numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return _njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def compiled_inline(function: _F) -> _F:
-    """Compile ``function`` into its callers: for one that returns records, which numba cannot."""
-    return numba.njit(error_model="numpy", inline="always")(function)
+def _njit(function: Any, **options: Any) -> Any:
+    return numba.njit(error_model="numpy", **options)(function)
 
 
 def _folder_of(function: Callable[..., Any]) -> str:

@@ -115,7 +115,7 @@ def start_episode(state: Any, key: Any, mask: NDArray[Any], offset_s: float) -> 
 
 
 @compiled_part
-def _first_row(trace: NDArray[Any], segment: Any, start_s: float) -> int:
+def _first_row(trace: Any, segment: Any, start_s: float) -> int:
     """Return the first row of a segment at or after a recorded time."""
     low, high = segment.first_row, segment.end_row
     while low < high:

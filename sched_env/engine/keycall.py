@@ -44,23 +44,21 @@ def register_key(function: Callable[..., tuple[float, float]]) -> tuple[int, int
     )
 
 
-if IS_COMPILED:
+@intrinsic
+def _compiled_key_at(typing_context: Any, wrapper_address: Any, jit_address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = cgutils.create_struct_proxy(_KEY_TYPE)(context, builder)
+        function.c_addr = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        function.py_addr = cgutils.get_null_value(cgutils.voidptr_t)
+        function.jit_addr = builder.inttoptr(arguments[1], cgutils.voidptr_t)
+        return function._getvalue()
 
-    @intrinsic
-    def key_at(typing_context: Any, wrapper_address: Any, jit_address: Any) -> Any:
-        """Return the key function at two addresses, callable in compiled code."""
+    return _KEY_TYPE(types.int64, types.int64), codegen
 
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            function = cgutils.create_struct_proxy(_KEY_TYPE)(context, builder)
-            function.c_addr = builder.inttoptr(arguments[0], cgutils.voidptr_t)
-            function.py_addr = cgutils.get_null_value(cgutils.voidptr_t)
-            function.jit_addr = builder.inttoptr(arguments[1], cgutils.voidptr_t)
-            return function._getvalue()
 
-        return _KEY_TYPE(types.int64, types.int64), codegen
+def _python_key_at(wrapper_address: int, jit_address: int) -> Any:
+    return _python_keys[wrapper_address]
 
-else:
 
-    def key_at(wrapper_address: int, jit_address: int) -> Callable[..., tuple[float, float]]:
-        """Return the key function registered under an index."""
-        return _python_keys[wrapper_address]
+key_at: Any = _compiled_key_at if IS_COMPILED else _python_key_at
+"""``key_at(wrapper_address, jit_address)`` is the key function at those addresses."""

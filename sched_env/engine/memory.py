@@ -10,7 +10,6 @@ a step more than its arithmetic.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -35,7 +34,7 @@ _SLOT_SIZE = SLOT.itemsize
 _GLOBALS_SIZE = GLOBALS.itemsize
 
 
-def _array_at(dtype: Any) -> Callable[[Any, Any], Any]:
+def _array_at(dtype: Any) -> Any:
     """Return a function that makes the array of ``dtype`` at an address, of a given length."""
     dtype = np.dtype(dtype)
     if not IS_COMPILED:
@@ -62,12 +61,12 @@ def _array_at(dtype: Any) -> Callable[[Any, Any], Any]:
 def _python_array_at(dtype: np.dtype[Any], address: int, count: int) -> Any:
     if count == 0:
         return np.zeros(0, dtype)
-    memory = (ctypes.c_byte * (count * dtype.itemsize)).from_address(address)
+    memory: Any = (ctypes.c_byte * (count * dtype.itemsize)).from_address(address)
     array = np.frombuffer(memory, dtype)
     return array.view(np.recarray) if dtype.names else array
 
 
-def _record_at(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+def _record_at(dtype: np.dtype[Any]) -> Any:
     """Return a function that gives the record at an address."""
     if not IS_COMPILED:
         return lambda address: _python_array_at(dtype, int(address), 1)[0]

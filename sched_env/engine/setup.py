@@ -30,7 +30,7 @@ def scheduler_settings(config: SchedulerConfig) -> dict[str, float]:
         "max_num_seqs": config.max_num_seqs,
         "num_blocks": config.num_blocks,
         "block_size": config.block_size,
-        "max_model_len": config.max_model_len or NO_LIMIT,
+        "max_model_len": config.max_model_len or int(NO_LIMIT),
         "reserve_full_isl": bool(config.reserve_full_isl),
         "readmit_after_preemption": bool(config.readmit_after_preemption),
         "victim": VICTIM_LARGEST_KEY,

@@ -47,9 +47,7 @@ def _best_density(state: Any) -> float:
 
 
 @compiled_part
-def _view_waiting(
-    state: Any, mask: NDArray[Any], slots: NDArray[Any], best: float, out: Any
-) -> None:
+def _view_waiting(state: Any, mask: NDArray[Any], slots: Any, best: float, out: Any) -> None:
     """Write the waiting slots, and what they say together."""
     shown = min(state.num_front, state.num_waiting_slots)
     urgent, late, longest_s = 0.0, 0.0, 0.0
@@ -74,7 +72,7 @@ def _view_waiting(
 
 
 @compiled_part
-def _view_running(state: Any, mask: NDArray[Any], slots: NDArray[Any], best: float) -> None:
+def _view_running(state: Any, mask: NDArray[Any], slots: Any, best: float) -> None:
     """Write the running slots, from the end of the batch order."""
     shown = min(state.num_running, state.num_running_slots)
     step = 1.0 / state.num_running_slots

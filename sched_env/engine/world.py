@@ -216,8 +216,9 @@ class World:
         results: NDArray[np.float64],
     ) -> int:
         """Take one decision in each server, into the given buffers; return how many ended."""
+        address, jit_address = self.key.addresses
         return kernels.step_batch(
-            *self.arrays, *self.key.addresses, actions, observations, masks, results
+            *self.arrays, address, jit_address, actions, observations, masks, results
         )
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
