@@ -45,8 +45,9 @@ def execute(state: Any, may_jump: bool, until_s: float) -> None:
         iterations = _run_clock_ahead(state, iterations, until_s)
     else:
         _run_clock(state)
+    state.iteration += iterations - 1  # what ends now ends in the last of them
     deliver(state, iterations)
-    state.iteration += iterations
+    state.iteration += 1
 
 
 @compiled_part
