@@ -36,9 +36,7 @@ from sched_env.engine.schedule import (
 )
 from sched_env.engine.sizes import (
     blocks_to_grow,
-    decode_tokens_left,
     is_decoding,
-    num_tokens,
     tokens_left,
 )
 from sched_env.engine.waiting import dequeue, enqueue
@@ -67,7 +65,8 @@ def open_iteration(state: Any, key: Any) -> None:
         if state.num_running == 0 and state.num_waiting == 0:
             _idle(state)
             continue
-        put_decodes_first(state)
+        if state.batch_prefill_tokens > 0:
+            put_decodes_first(state)  # only a batch with prefill makes a request decode
         read_ledger(state)
         if is_stuck(state):
             end_running(state, 0, KV_CAPACITY)
@@ -114,23 +113,32 @@ def put_decodes_first(state: Any) -> None:
 @compiled_part
 def read_ledger(state: Any) -> None:
     """Count what the running requests and those admitted so far will take, prefill in full."""
-    state.ledger_blocks = state.free_blocks
-    state.ledger_tokens = state.max_num_batched_tokens
-    state.ledger_prefill_tokens = 0
-    state.num_decoding = 0
-    state.decode_context_tokens = 0
-    state.decodes_at_risk = 0
-    state.running_decode_tokens = 0.0
-    state.true_decode_tokens = 0.0
+    budget, block_size = state.max_num_batched_tokens, state.block_size
+    blocks, prefill, num_decoding, context, at_risk = state.free_blocks, 0, 0, 0, 0
+    predicted, actual = 0.0, 0
+    running = running_of(state)
     for i in range(state.num_running):
-        request = running_of(state)[i]
-        _enter(state, request)
-        state.running_decode_tokens += decode_tokens_left(request)
-        state.true_decode_tokens += request.stop_at_tokens - request.num_output_tokens
+        request = running[i]
+        outputs = request.num_output_tokens
+        tokens = min(tokens_left(request), budget)
+        blocks -= blocks_to_grow(request, tokens, block_size)
+        budget -= tokens
+        predicted += max(request.predicted_output_tokens - outputs, 1.0)
+        actual += request.stop_at_tokens - outputs
         if is_decoding(request):
-            state.num_decoding += 1
-            state.decode_context_tokens += num_tokens(request)
-            state.decodes_at_risk += tpot_slack_s(state, request) < 0.0
+            num_decoding += 1
+            context += request.prompt_tokens + outputs
+            at_risk += tpot_slack_s(state, request) < 0.0
+        else:
+            prefill += tokens
+    state.ledger_blocks = blocks
+    state.ledger_tokens = budget
+    state.ledger_prefill_tokens = prefill
+    state.num_decoding = num_decoding
+    state.decode_context_tokens = context
+    state.decodes_at_risk = at_risk
+    state.running_decode_tokens = predicted
+    state.true_decode_tokens = actual
     for i in range(state.num_admitted):
         _enter(state, admitted_of(state)[i])
     _estimate_steps(state)
@@ -138,12 +146,11 @@ def read_ledger(state: Any) -> None:
 
 @compiled_part
 def _enter(state: Any, request: Any) -> None:
-    """Charge the ledger with the tokens of one request."""
+    """Charge the ledger with the prefill of an admitted request."""
     tokens = min(tokens_left(request), state.ledger_tokens)
     state.ledger_blocks -= blocks_to_grow(request, tokens, state.block_size)
     state.ledger_tokens -= tokens
-    if not is_decoding(request):
-        state.ledger_prefill_tokens += tokens
+    state.ledger_prefill_tokens += tokens
 
 
 @compiled_part
