@@ -26,12 +26,12 @@ from sched_env.engine.setup import scheduler_settings
 from sched_env.engine.world import World, no_trace, records_of, whole_trace
 from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.policy.keys import Heuristic
+from sched_env.simulator.id_order import IdOrder
 from sched_env.workload.service_classes import SERVICE_CLASS
 
 Status = Literal["waiting", "running", "preempted", "finished", "rejected"]
 MOST_TOKENS = 2**30
 _FIRST_ROWS = 64
-_LARGEST_TIE = 2**62
 
 
 def _added_first(request: Any, now: float) -> tuple[float, float]:
@@ -127,6 +127,7 @@ class Scheduler:
         kernels.reset_one(self._world.arrays)
         self._ids: list[Hashable] = []
         self._rows: dict[Hashable, int] = {}
+        self._id_order = IdOrder()
         self._outputs: list[list[int]] = []
         self._finished: list[Hashable] = []
         self._rejected: list[Hashable] = []
@@ -166,7 +167,8 @@ class Scheduler:
         _check_count("max_tokens", max_tokens, 1)
         _check_count("eos_at", eos_at, 0)
         for name, value in (("priority", priority), ("arrival_time", arrival_time)):
-            if not (isinstance(value, int | float) and np.isfinite(value)):
+            is_number = isinstance(value, int | float | np.number)
+            if not (is_number and np.isfinite(value)):
                 raise ConfigError(f"{name} is {value!r}: give a finite number")
         row = len(self._ids)
         if row == self._world.row_capacity:
@@ -191,7 +193,7 @@ class Scheduler:
     ) -> None:
         kernels.clear_row(self._world.arrays, row)
         request = self._world.requests[0, row]
-        request["tie"] = tie_of(request_id, row)
+        self._id_order.place(self._world, request_id, row)
         request["prompt_tokens"] = prompt_len
         request["priority"] = priority
         request["arrival_time_s"] = arrival_time
@@ -330,19 +332,6 @@ class Scheduler:
             num_preemptions=int(request["num_preemptions"]),
             finish_reason=FINISH_REASON_NAMES[int(request["finish_reason"])],
         )
-
-
-def tie_of(request_id: Hashable, row: int) -> int:
-    """Return a number that orders ids as Python does: numbers by value, text by its letters.
-
-    vLLM's heap compares ids last. Of text the first seven bytes decide; ids of another kind, and
-    those too large, keep the order in which they were added.
-    """
-    if isinstance(request_id, int | np.integer) and abs(int(request_id)) < _LARGEST_TIE:
-        return int(request_id)
-    if isinstance(request_id, str):
-        return int.from_bytes(request_id.encode()[:7].ljust(7, b"\0"), "big")
-    return row
 
 
 def _num_tokens(request: Any) -> int:
