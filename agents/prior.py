@@ -25,6 +25,7 @@ class SoftPrior(nn.Module):
         self.proceed_stop = float(parameters.proceed_stop)
         self.proceed_go = float(parameters.proceed_go)
         self.lower_level = float(parameters.lower_level)
+        self.hold_prefill = float(parameters.hold_prefill)
         self.preempt_bias = float(parameters.preempt_bias)
         self.score_scale = float(parameters.score_scale)
 
@@ -49,7 +50,8 @@ class SoftPrior(nn.Module):
         return torch.cat([levels, slots.masked_fill(~legal, 0.0)], dim=1)
 
     def _level_terms(self, like: Tensor) -> Tensor:
-        """Return (1, num_levels): what a lower prefill level costs."""
+        """Return (1, num_levels): what a lower prefill level and holding all prefill cost."""
         terms = like.new_full((1, self.shape.num_levels), self.lower_level)
         terms[:, -1] = 0.0
+        terms[:, 0] += self.hold_prefill
         return terms

@@ -41,6 +41,9 @@ class PriorConfig(ConfigModel):
     lower_level: Number = -3.0
     """Added for a prefill level below the full one."""
 
+    hold_prefill: Number = -3.0
+    """Added for the lowest level, which holds all prefill."""
+
     preempt_bias: Number = -3.0
     """Added for a preemption; where one is forced, all choices carry it alike."""
 

@@ -195,6 +195,7 @@ class WeightedSjfPrior(_Model):
     proceed_stop: _Logit = 2.0
     proceed_go: _Logit = -3.0
     lower_level: _Logit = -3.0
+    hold_prefill: _Logit = 0.0
     preempt_bias: _Logit = -3.0
 
 

@@ -26,7 +26,7 @@ class Network(NamedTuple):
         sizes: int64 (6,) or more: K, J, F, G, L, index of the prior's score feature (-1: none);
             then the hidden size of a pointer network, or 1 for tanh (0 for ReLU) and the widths
             of a flat network from the input to the actions.
-        numbers: float32 (8,): clip of the normalisation, then the numbers of the prior.
+        numbers: float32 (9,): clip of the normalisation, then the numbers of the prior.
         norm: float32 (2F + 2G,): mean and inverse standard deviation of slot features, then of
             globals; size 0 for no normalisation.
     """
@@ -85,7 +85,7 @@ def _choose(
 def _unpack(network: Network) -> tuple[ObservationSizes, PriorParameters]:
     s, n = network.sizes, network.numbers
     seen = ObservationSizes(s[0], s[1], s[2], s[3], s[4])
-    return seen, PriorParameters(s[5], n[1], n[2], n[3], n[4], n[5], n[6], n[7])
+    return seen, PriorParameters(s[5], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8])
 
 
 @compiled

@@ -8,7 +8,7 @@ legal actions of this decision::
     preempt_j = max(floor, strength * (smallest score of the legal preempts - score_j))
                 + preempt_bias
     proceed_l = (proceed_stop if no admit is legal else proceed_go)
-                + (lower_level if l < L - 1 else 0)
+                + (lower_level if l < L - 1 else 0) + (hold_prefill if l = 0 else 0)
 
 Kind "weighted_sjf" takes for ``y`` the feature "density", which is log(weight / work) / 5, so the
 score is log(weight / work) with ``score_scale`` 5. Kind "none" adds nothing. Illegal actions get
@@ -35,6 +35,7 @@ class PriorParameters(NamedTuple):
     lower_level: np.float32
     preempt_bias: np.float32
     score_scale: np.float32 = np.float32(5)
+    hold_prefill: np.float32 = np.float32(0)
 
 
 @compiled_part
@@ -72,6 +73,7 @@ def add_prior(
         logits[level] += proceed
         if level < num_levels - 1:
             logits[level] += prior.lower_level
+    logits[0] += prior.hold_prefill
     for slot in range(slots.shape[0]):
         if mask[num_levels + slot] == 0:
             continue

@@ -49,7 +49,7 @@ def make_card():
                 global_features=features("free_kv", "running"),
             ),
             architecture=ARCHITECTURES[architecture],
-            prior=WeightedSjfPrior() if prior else NoPrior(),
+            prior=WeightedSjfPrior(hold_prefill=-1.0) if prior else NoPrior(),
             normalisation=StandardNormalisation(clip=1.5) if standard else NoNormalisation(),
             **more,
         )

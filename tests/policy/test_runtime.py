@@ -68,6 +68,7 @@ def reference_prior(p, density, mask, schema):
     added = np.full(mask.size, np.nan)
     added[:levels] = p.proceed_go if admits.any() else p.proceed_stop
     added[: levels - 1] += p.lower_level
+    added[0] += p.hold_prefill
     waiting, running = score[:num_waiting], score[num_waiting:]
     best = waiting[admits].max(initial=-np.inf)
     worst = running[preempts].min(initial=np.inf)
