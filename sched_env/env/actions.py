@@ -18,6 +18,8 @@ def check_actions(actions: Any, num_envs: int) -> NDArray[np.int64]:
         ConfigError: There is not one whole number for each environment.
     """
     given = np.asarray(actions)
+    if given.dtype == np.int64 and given.shape == (num_envs,) and given.flags.c_contiguous:
+        return given
     if given.shape != (num_envs,) or given.dtype.kind not in "iu":
         raise ConfigError(
             f"actions are {given.dtype} {given.shape}: give one whole number for each of the "

@@ -101,6 +101,8 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._observations, self._masks, self._results = self._world.buffers()
         self._ended = np.zeros(num_envs, np.bool_)
+        self._everywhere = np.ones(num_envs, np.bool_)
+        self._everywhere.setflags(write=False)
         self._is_reset = False
 
     @property
@@ -140,7 +142,7 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         self._results[:] = 0.0
         self._results[:, _DISCOUNT] = 1.0
         self._is_reset = True
-        return self._out(self._observations), self._infos(self._results)
+        return self._out(self._observations), self._infos(self._results.copy())
 
     def _set_seeds(self, seed: int | Sequence[int | None] | None) -> None:
         state = self._world.state
@@ -186,25 +188,31 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
             ConfigError: An action is illegal and ``episode.invalid_action`` is ``raise``.
         """
         chosen = check_actions(actions, self.num_envs)
-        restarted = self._ended.copy()
+        restarted = self._ended
         if self.config.episode.invalid_action == "raise":
             refuse_illegal(chosen, self._masks, ~restarted)
-        self._world.step(chosen, self._observations, self._masks, self._results)
+        num_over = self._world.step(chosen, self._observations, self._masks, self._results)
         results = self._results.copy()
+        if num_over or self._limit:
+            self._settle_ends(results, restarted)
+        terminated = results[:, _TERMINATED] > 0
+        truncated = results[:, _TRUNCATED] > 0
+        infos = self._infos(results)
+        if num_over or self._limit:
+            self._ended = terminated | truncated
+            if self._ended.any():
+                self._end_episodes(infos)
+        return self._out(self._observations), results[:, _REWARD], terminated, truncated, infos
+
+    def _settle_ends(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
+        """Start the episodes that are due, and say of an end whether it is one by time."""
         if restarted.any():
             self._restart(restarted)
             results[restarted] = 0.0
             results[restarted, _DISCOUNT] = 1.0
         if self._limit:
             self._apply_limit(results, restarted)
-        terminated = results[:, _TERMINATED] > 0
-        truncated = (results[:, _TRUNCATED] > 0) & ~terminated
-        self._ended = terminated | truncated
-        infos = self._infos(results)
-        if self._ended.any():
-            self._end_episodes(infos)
-        rewards = results[:, _REWARD].copy()
-        return self._out(self._observations), rewards, terminated, truncated, infos
+        results[results[:, _TERMINATED] > 0, _TRUNCATED] = 0.0
 
     def _apply_limit(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
         """Truncate the episodes that have taken ``max_episode_steps`` decisions."""
@@ -249,13 +257,13 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         return metrics
 
     def _infos(self, results: NDArray[np.float64]) -> dict[str, Any]:
-        everywhere = np.ones(self.num_envs, np.bool_)
+        everywhere = self._everywhere
         return {
             "action_mask": self._masks.copy() if self._copy else self._masks,
             "_action_mask": everywhere,
-            "elapsed_s": results[:, _ELAPSED].copy(),
+            "elapsed_s": results[:, _ELAPSED],
             "_elapsed_s": everywhere,
-            "discount": results[:, _DISCOUNT].copy(),
+            "discount": results[:, _DISCOUNT],
             "_discount": everywhere,
             "invalid_action": results[:, _INVALID] > 0,
             "_invalid_action": everywhere,

@@ -56,10 +56,19 @@ def percentiles(
 ) -> dict[float, float]:
     """Return the percentiles of the values that are not NaN; NaN each if there are none."""
     known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
+    known = np.sort(known[~np.isnan(known)])
     if known.size == 0:
         return dict.fromkeys(which, float("nan"))
-    return dict(zip(which, np.percentile(known, which).tolist(), strict=True))
+    return {percent: _at(known, percent) for percent in which}
+
+
+def _at(ordered: Floats, percent: float) -> float:
+    """Interpolate a percentile linearly between its neighbours, as numpy does by default."""
+    place = (ordered.size - 1) * percent / 100.0
+    below = int(place)
+    above = min(below + 1, ordered.size - 1)
+    low, high = float(ordered[below]), float(ordered[above])
+    return low + (high - low) * (place - below)
 
 
 def mean(values: npt.ArrayLike) -> float:
