@@ -15,15 +15,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numpy.typing import NDArray
-
 from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.arrivals import expire, receive
 from sched_env.engine.ending import end_running
 from sched_env.engine.execute import execute
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
-from sched_env.engine.memory import admitted_of, cost_of, front_of, requests_of, running_of
+from sched_env.engine.memory import admitted_of, cost_of, front_of, mask_of, requests_of, running_of
 from sched_env.engine.records import KV_CAPACITY
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.schedule import (
@@ -192,8 +190,9 @@ def may_move(state: Any, request: Any) -> bool:
 
 
 @compiled_part
-def legal_actions(state: Any, mask: NDArray[Any]) -> int:
+def legal_actions(state: Any) -> int:
     """Write the mask of legal actions, int8 (L + K + J,), and return how many there are."""
+    mask = mask_of(state)
     mask[:] = 0
     if state.terminated or state.truncated:
         mask[FULL_LEVEL] = 1
@@ -204,8 +203,8 @@ def legal_actions(state: Any, mask: NDArray[Any]) -> int:
         mask[first_running : first_running + shown_running] = 1
         state.num_fitting = 0
         return shown_running
-    lacking = _legal_admissions(state, mask)
-    count = state.num_fitting + _legal_levels(state, mask)
+    lacking = _legal_admissions(state)
+    count = state.num_fitting + _legal_levels(state)
     if lacking and state.news:
         for j in range(shown_running):
             request = running_of(state)[state.num_running - 1 - j]
@@ -216,8 +215,9 @@ def legal_actions(state: Any, mask: NDArray[Any]) -> int:
 
 
 @compiled_part
-def _legal_admissions(state: Any, mask: NDArray[Any]) -> bool:
+def _legal_admissions(state: Any) -> bool:
     """Mark the waiting slots that fit; tell whether one lacks blocks or a seat."""
+    mask = mask_of(state)
     state.num_fitting = 0
     lacking = False
     for k in range(min(state.num_front, state.num_waiting_slots)):
@@ -233,8 +233,9 @@ def _legal_admissions(state: Any, mask: NDArray[Any]) -> bool:
 
 
 @compiled_part
-def _legal_levels(state: Any, mask: NDArray[Any]) -> int:
+def _legal_levels(state: Any) -> int:
     """Mark the prefill levels; of those that give the same batch only the highest."""
+    mask = mask_of(state)
     if state.num_running + state.num_admitted == 0:
         mask[FULL_LEVEL] = state.num_fitting == 0
         return 1 if state.num_fitting == 0 else 0
@@ -251,10 +252,10 @@ def _legal_levels(state: Any, mask: NDArray[Any]) -> int:
 
 
 @compiled_part
-def first_legal(mask: NDArray[Any]) -> int:
+def first_legal(state: Any) -> int:
     """Return the lowest legal action."""
     action = 0
-    while mask[action] == 0:
+    while mask_of(state)[action] == 0:
         action += 1
     return action
 
@@ -309,7 +310,7 @@ def _proceed(state: Any, key: Any, level: int) -> None:
 
 
 @compiled_part
-def settle_decisions(state: Any, key: Any, mask: NDArray[Any]) -> None:
+def settle_decisions(state: Any, key: Any) -> None:
     """Go on until there are two legal actions or more, or the run has ended; fill the mask.
 
     A sole legal action is applied unasked.
@@ -317,17 +318,17 @@ def settle_decisions(state: Any, key: Any, mask: NDArray[Any]) -> None:
     while True:
         if not state.deciding:
             open_iteration(state, key)
-        count = legal_actions(state, mask)
+        count = legal_actions(state)
         if count > 1 or state.terminated or state.truncated:
             return
-        apply(state, key, first_legal(mask))
+        apply(state, key, first_legal(state))
 
 
 @compiled_part
-def step(state: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
+def step(state: Any, key: Any, action: int) -> None:
     """Take one decision and go on to the next one.
 
-    ``mask`` holds the legal actions before and after. An illegal action is counted and replaced
+    The mask holds the legal actions before and after. An illegal action is counted and replaced
     by full proceed, or by the lowest legal action where that is illegal too.
     """
     state.reward = 0.0
@@ -335,11 +336,12 @@ def step(state: Any, key: Any, action: int, mask: NDArray[Any]) -> None:
     state.waiting_since_s = state.clock_s
     state.decisions += 1
     state.invalid_actions = 0
+    mask = mask_of(state)
     if action < 0 or action >= mask.size or mask[action] == 0:
         state.invalid_actions = 1
-        action = FULL_LEVEL if mask[FULL_LEVEL] else first_legal(mask)
+        action = FULL_LEVEL if mask[FULL_LEVEL] else first_legal(state)
     if state.terminated or state.truncated:
         return
     apply(state, key, action)
-    settle_decisions(state, key, mask)
+    settle_decisions(state, key)
     settle_waiting(state)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
@@ -18,7 +17,7 @@ from sched_env.engine.decide import (
     settle_decisions,
 )
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
-from sched_env.engine.memory import events_of, itl_counts_of, segments_of, trace_of
+from sched_env.engine.memory import events_of, itl_counts_of, mask_of, segments_of, trace_of
 from sched_env.workload.counter_rng import mix, uniform
 
 _EPISODE_STREAM = 11
@@ -80,13 +79,12 @@ def _reset_counts(state: Any) -> None:
 
 
 @compiled_part
-def start_episode(state: Any, key: Any, mask: NDArray[Any], offset_s: float) -> None:
+def start_episode(state: Any, key: Any, offset_s: float) -> None:
     """Begin episode ``state.episode`` of ``state.env_seed`` and go on to its first decision.
 
     Args:
         state: The server.
         key: Order of the waiting requests.
-        mask: Filled with the legal actions, int8 (L + K + J,).
         offset_s: Where in its piece of the trace the episode starts, in recorded seconds; NaN
             draws it.
     """
@@ -109,8 +107,8 @@ def start_episode(state: Any, key: Any, mask: NDArray[Any], offset_s: float) -> 
     state.trace_row = _first_row(trace_of(state), segment, start_s)
     state.num_rows = min(segment.end_row - state.trace_row, state.row_capacity)
     state.next_arrival_s = arrival_time_s(state, 0)
-    _warm_up(state, key, mask)
-    settle_decisions(state, key, mask)
+    _warm_up(state, key)
+    settle_decisions(state, key)
     state.reward = 0.0
 
 
@@ -128,24 +126,25 @@ def _first_row(trace: Any, segment: Any, start_s: float) -> int:
 
 
 @compiled_part
-def _warm_up(state: Any, key: Any, mask: NDArray[Any]) -> None:
+def _warm_up(state: Any, key: Any) -> None:
     """Serve from the head of the queue for ``warmup_s``, so that the server starts warm."""
     while state.clock_s < state.warmup_s and not (state.terminated or state.truncated):
         open_iteration(state, key)
         while state.deciding:
-            legal_actions(state, mask)
-            apply(state, key, head_action(state, mask))
+            legal_actions(state)
+            apply(state, key, head_action(state))
     _reset_counts(state)
 
 
 @compiled_part
-def head_action(state: Any, mask: NDArray[Any]) -> int:
+def head_action(state: Any) -> int:
     """Return what a scheduler without choice does: the head until it does not fit, tail victims."""
+    mask = mask_of(state)
     if mask[NUM_LEVELS]:
         return NUM_LEVELS
     if mask[FULL_LEVEL]:
         return FULL_LEVEL
-    return first_legal(mask)
+    return first_legal(state)
 
 
 @compiled_part

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled
 from sched_env.engine import arrivals, decide, episode, execute, schedule
 from sched_env.engine.keycall import key_at
-from sched_env.engine.memory import aim, requests_of
+from sched_env.engine.memory import aim, aim_outputs, requests_of
 from sched_env.engine.records import Arrays
 from sched_env.engine.view import view
 
@@ -35,8 +35,9 @@ def reset_batch(
         if chosen[index]:
             state = arrays.state[index]
             aim(state, arrays, index)
-            episode.start_episode(state, key, masks[index], offset_s)
-            view(state, masks[index], observations[index])
+            aim_outputs(state, observations, masks, index)
+            episode.start_episode(state, key, offset_s)
+            view(state)
 
 
 @compiled
@@ -68,8 +69,9 @@ def step_batch(
     for index in range(state.size):
         server = state[index]
         aim(server, arrays, index)
-        decide.step(server, key, actions[index], masks[index])
-        view(server, masks[index], observations[index])
+        aim_outputs(server, observations, masks, index)
+        decide.step(server, key, actions[index])
+        view(server)
         ended += _report(server, results[index])
     return ended
 
@@ -92,8 +94,9 @@ def view_batch(arrays: Arrays, observations: NDArray[Any], masks: NDArray[Any]) 
     for index in range(arrays.state.size):
         state = arrays.state[index]
         aim(state, arrays, index)
-        decide.legal_actions(state, masks[index])
-        view(state, masks[index], observations[index])
+        aim_outputs(state, observations, masks, index)
+        decide.legal_actions(state)
+        view(state)
 
 
 @compiled
@@ -108,8 +111,9 @@ def begin_decisions(
     for index in range(arrays.state.size):
         state = arrays.state[index]
         aim(state, arrays, index)
-        decide.settle_decisions(state, key, masks[index])
-        view(state, masks[index], observations[index])
+        aim_outputs(state, observations, masks, index)
+        decide.settle_decisions(state, key)
+        view(state)
 
 
 @compiled

@@ -90,6 +90,7 @@ _requests_at = _array_at(REQUEST)
 _entries_at = _array_at(ENTRY)
 _events_at = _array_at(EVENT)
 _integers_at = _array_at(np.int64)
+_flags_at = _array_at(np.int8)
 _slots_at = _array_at(SLOT)
 _globals_at = _record_at(GLOBALS)
 _future_at = _record_at(FUTURE)
@@ -120,6 +121,22 @@ def aim(state: Any, arrays: Arrays, index: int) -> None:
     state.growth_at = scratch
     state.itl_counts_at = scratch + state.block_size * _INT64_SIZE
     state.num_itl_bins = arrays.scratch.shape[1] - state.block_size
+
+
+@compiled_part
+def aim_outputs(state: Any, observations: Any, masks: Any, index: int) -> None:
+    """Write down where the observation and the mask of server ``index`` go.
+
+    Args:
+        state: The server.
+        observations: float32 (N, size), C-contiguous.
+        masks: int8 (N, L + K + J), C-contiguous.
+        index: Which server it is.
+    """
+    width = observations.shape[1] * observations.itemsize
+    state.observation_at = observations.ctypes.data + index * width
+    state.mask_at = masks.ctypes.data + index * masks.shape[1]
+    state.num_actions = masks.shape[1]
 
 
 @compiled_part
@@ -201,21 +218,27 @@ def itl_counts_of(state: Any) -> Any:
 
 
 @compiled_part
-def slots_in(state: Any, observation: Any) -> Any:
-    """Return the slots of an observation, SLOT (K + J,)."""
-    count = state.num_waiting_slots + state.num_running_slots
-    return _slots_at(observation.ctypes.data, count)
+def mask_of(state: Any) -> Any:
+    """Return the mask of legal actions, int8 (L + K + J,)."""
+    return _flags_at(state.mask_at, state.num_actions)
 
 
 @compiled_part
-def globals_in(state: Any, observation: Any) -> Any:
-    """Return the global features of an observation, a GLOBALS record."""
+def slots_in(state: Any) -> Any:
+    """Return the slots of the observation, SLOT (K + J,)."""
     count = state.num_waiting_slots + state.num_running_slots
-    return _globals_at(observation.ctypes.data + count * _SLOT_SIZE)
+    return _slots_at(state.observation_at, count)
 
 
 @compiled_part
-def future_in(state: Any, observation: Any) -> Any:
-    """Return the privileged features of an observation, a FUTURE record."""
+def globals_in(state: Any) -> Any:
+    """Return the global features of the observation, a GLOBALS record."""
     count = state.num_waiting_slots + state.num_running_slots
-    return _future_at(observation.ctypes.data + count * _SLOT_SIZE + _GLOBALS_SIZE)
+    return _globals_at(state.observation_at + count * _SLOT_SIZE)
+
+
+@compiled_part
+def future_in(state: Any) -> Any:
+    """Return the privileged features of the observation, a FUTURE record."""
+    count = state.num_waiting_slots + state.num_running_slots
+    return _future_at(state.observation_at + count * _SLOT_SIZE + _GLOBALS_SIZE)

@@ -204,6 +204,9 @@ _ADDRESSES = [
     ("growth_at", "i8"),
     ("itl_counts_at", "i8"),
     ("num_itl_bins", "i8"),
+    ("observation_at", "i8"),
+    ("mask_at", "i8"),
+    ("num_actions", "i8"),
 ]
 
 _STATE = [

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numpy.typing import NDArray
-
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import tpot_slack_s
@@ -16,6 +14,7 @@ from sched_env.engine.memory import (
     front_of,
     future_in,
     globals_in,
+    mask_of,
     running_of,
     slots_in,
     trace_of,
@@ -25,17 +24,16 @@ _URGENT_S = 0.5
 
 
 @compiled_part
-def view(state: Any, mask: NDArray[Any], observation: NDArray[Any]) -> None:
-    """Write the observation, float32 (size,), of a server whose ``mask`` is up to date."""
-    slots = slots_in(state, observation)
-    out = globals_in(state, observation)
+def view(state: Any) -> None:
+    """Write the observation of a server whose mask is up to date."""
+    out = globals_in(state)
     best = _best_density(state)
-    _view_waiting(state, mask, slots, best, out)
-    _view_running(state, mask, slots, best)
+    _view_waiting(state, best, out)
+    _view_running(state, best)
     _view_budgets(state, out)
     _view_queue(state, out)
     if state.privileged:
-        _view_future(state, future_in(state, observation))
+        _view_future(state, future_in(state))
 
 
 @compiled_part
@@ -47,13 +45,14 @@ def _best_density(state: Any) -> float:
 
 
 @compiled_part
-def _view_waiting(state: Any, mask: NDArray[Any], slots: Any, best: float, out: Any) -> None:
+def _view_waiting(state: Any, best: float, out: Any) -> None:
     """Write the waiting slots, and what they say together."""
+    slots, mask, front = slots_in(state), mask_of(state), front_of(state)
     shown = min(state.num_front, state.num_waiting_slots)
     urgent, late, longest_s = 0.0, 0.0, 0.0
     step = 1.0 / state.num_waiting_slots
     for k in range(shown):
-        request = front_of(state)[k]
+        request = front[k]
         slot = slots[k]
         slack_s = _view_moving(state, request, float(request.whole_blocks), slot)
         slot.is_running = 0.0
@@ -72,8 +71,9 @@ def _view_waiting(state: Any, mask: NDArray[Any], slots: Any, best: float, out: 
 
 
 @compiled_part
-def _view_running(state: Any, mask: NDArray[Any], slots: Any, best: float) -> None:
+def _view_running(state: Any, best: float) -> None:
     """Write the running slots, from the end of the batch order."""
+    slots, mask = slots_in(state), mask_of(state)
     shown = min(state.num_running, state.num_running_slots)
     step = 1.0 / state.num_running_slots
     first = state.num_waiting_slots
