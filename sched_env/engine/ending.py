@@ -110,7 +110,13 @@ def remove_running(state: Any, position: int) -> None:
 
 @compiled_part
 def first_token(state: Any, request: Any) -> None:
-    """Note the first token of a running request, in its seat and in the table."""
+    """Note the first token of a running request, in its seat and in the table.
+
+    One that comes too late was missed when its deadline passed, in the iteration that made it.
+    """
     request.first_token_s = state.clock_s
     requests_of(state)[request.row].first_token_s = state.clock_s
     state.news = 1
+    if state.track_misses and state.clock_s - request.arrival_time_s > request.ttft_slo_s:
+        miss(state, request, request.arrival_time_s + request.ttft_slo_s)
+        requests_of(state)[request.row].missed = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,21 @@ from numpy.typing import NDArray
 
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.errors import ConfigError
+
+_LARGEST = 2**63
+
+
+def check_action(action: Any) -> int:
+    """Return an action as a number that 64 bits hold; one beyond them is as illegal as -1.
+
+    Raises:
+        ConfigError: It is no whole number.
+    """
+    try:
+        number = operator.index(action)
+    except TypeError:
+        raise ConfigError(f"action is {action!r}: give one whole number") from None
+    return number if abs(number) < _LARGEST else -1
 
 
 def check_actions(actions: Any, num_envs: int) -> NDArray[np.int64]:
@@ -45,6 +61,16 @@ def refuse_illegal(
                 f"{index}: legal are {legal}; use the mask in info['action_mask'], or "
                 "episode.invalid_action: replace"
             )
+
+
+def refuse_early_step(is_reset: bool) -> None:
+    """Refuse a step before the first reset.
+
+    Raises:
+        ConfigError: There has been none.
+    """
+    if not is_reset:
+        raise ConfigError("step() came before the first reset(): call reset() to start an episode")
 
 
 def action_name(action: int, num_actions: int) -> str:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sched_env.engine.layout import Layout
-from sched_env.env.actions import refuse_illegal
+from sched_env.env.actions import check_action, refuse_early_step, refuse_illegal
 from sched_env.env.build import (
     ConfigLike,
     build_world,
@@ -58,6 +58,75 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
     `env.unwrapped.layout` names each with its unit and scale, and `layout.split(observation)` takes
     it apart. No feature tells the future or the true output length, except privileged ones, which
     must be asked for.
+
+    Each slot:
+
+    | feature | name | unit | value | min | max |
+    |---|---|---|---|---|---|
+    | 0 | present | flag | 1 where the slot holds a request | 0 | 1 |
+    | 1 | is_running | flag | 1 in running slots | 0 | 1 |
+    | 2 | is_legal | flag | 1 where its action is legal now | 0 | 1 |
+    | 3 | rank | 1 | position / slots | 0 | 1 |
+    | 4 | density_gap | log 1/s | 5 (density - best density shown) | -20 | 0 |
+    | 5 | short_slack | s | TTFT slack x / 0.5, within -1 and 1 | -1 | 1 |
+    | 6 | middle_slack | s | TTFT slack x / 2, within -1 and 1 | -1 | 1 |
+    | 7 | long_slack | s | TTFT slack x / 8, within -1 and 1 | -1 | 1 |
+    | 8 | blocks_of_free | blocks | x / (x + free + 1) | 0 | 1 |
+    | 9 | wait | s | x / (x + 2) | 0 | 1 |
+    | 10 | is_late | flag | 1 where the TTFT deadline passed without a token | 0 | 1 |
+    | 11 | tpot_slack | s | x / (abs(x) + 0.5), 0 before the first token | -1 | 1 |
+    | 12 | prefill_left | tokens | x / (x + 512) | 0 | 1 |
+    | 13 | decode_left | tokens | predicted x / (x + 128) | 0 | 1 |
+    | 14 | weight | 1 | x / (x + 2) | 0 | 1 |
+    | 15 | density | log 1/s | log(weight / work) / 5, as it began to wait | -10 | 10 |
+    | 16 | blocks_of_pool | blocks | x / num_blocks | 0 | 2 |
+    | 17 | preemptible | flag | 1 where it may be preempted by choice | 0 | 1 |
+    | 18 | computed | tokens | x / (x + 1024) | 0 | 1 |
+    | 19 | outputs | tokens | x / (x + 64) | 0 | 1 |
+    | 20 | preemptions | 1 | x / (x + 1) | 0 | 1 |
+    | 21 | tpot_slo | s | x / (x + 0.1) | 0 | 1 |
+
+    Global features:
+
+    | feature | name | unit | value | min | max |
+    |---|---|---|---|---|---|
+    | 0 | free_kv | blocks | x / num_blocks | 0 | 1 |
+    | 1 | ledger_kv | blocks | x / num_blocks | -2 | 1 |
+    | 2 | running | requests | x / max_num_seqs | 0 | 1 |
+    | 3 | admitted | requests | x / (x + 4) | 0 | 1 |
+    | 4 | ledger_tokens | tokens | x / max_num_batched_tokens | 0 | 1 |
+    | 5 | decoding | requests | x / max_num_seqs | 0 | 1 |
+    | 6 | prefill_tokens | tokens | x / max_num_batched_tokens | 0 | 1 |
+    | 7 | waiting | requests | x / (x + 16) | 0 | 1 |
+    | 8 | beyond_slots | requests | x / (x + 16) | 0 | 1 |
+    | 9 | waiting_weight | 1 | x / (x + 16) | 0 | 1 |
+    | 10 | waiting_prefill | tokens | x / (x + 8192) | 0 | 1 |
+    | 11 | waiting_decode | tokens | x / (x + 8192) | 0 | 1 |
+    | 12 | urgent_weight | 1 | x / (x + 4), shown, slack under 0.5 s | 0 | 1 |
+    | 13 | late_weight | 1 | x / (x + 4), shown slack under 0 | 0 | 1 |
+    | 14 | fitting | requests | x / (x + 4) | 0 | 1 |
+    | 15 | decodes_at_risk | requests | x / max_num_seqs | 0 | 1 |
+    | 16 | decode_context | tokens | x / pool tokens | 0 | 2 |
+    | 17 | decode_step | s | x / (x + 0.05) | 0 | 1 |
+    | 18 | full_step | s | x / (x + 0.05) | 0 | 1 |
+    | 19 | arrival_rate | requests/s | x / (x + 5) | 0 | 1 |
+    | 20 | shortage | flag | 1 where a request must be preempted | 0 | 1 |
+    | 21 | news | flag | 1 after an arrival, end or first token | 0 | 1 |
+    | 22 | longest_wait | s | x / (x + 5), of those shown | 0 | 1 |
+    | 23 | running_decode | tokens | predicted x / (x + 8192) | 0 | 1 |
+
+    Privileged features (`observation.privileged`), the future as no policy may know it:
+
+    | feature | name | unit | value | min | max |
+    |---|---|---|---|---|---|
+    | 0 | next_arrival_1 | s | time to it x, x / (x + 1) | 0 | 1 |
+    | 1 | next_arrival_4 | s | time to it x, x / (x + 2) | 0 | 1 |
+    | 2 | next_arrival_16 | s | time to it x, x / (x + 4) | 0 | 1 |
+    | 3 | next_arrival_64 | s | time to it x, x / (x + 16) | 0 | 1 |
+    | 4 | next_tokens_16 | tokens | x of 16 arrivals, x / (x + 16384) | 0 | 1 |
+    | 5 | next_tokens_64 | tokens | x of 64 arrivals, x / (x + 65536) | 0 | 1 |
+    | 6 | true_running_decode | tokens | x / (x + 8192) | 0 | 1 |
+    | 7 | true_shown_decode | tokens | x / (x + 8192) | 0 | 1 |
 
     ## Rewards
     The weighted sum of goodput at completion, missed SLOs, weighted waiting and recomputed tokens,
@@ -165,9 +234,11 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
         """Take one decision; time passes until the next one is needed.
 
         Raises:
-            ConfigError: The action is illegal and ``episode.invalid_action`` is ``raise``.
+            ConfigError: The action is no whole number, or illegal and ``episode.invalid_action`` is
+                ``raise``, or there was no reset yet.
         """
-        self._actions[0] = action
+        refuse_early_step(self._is_reset)
+        self._actions[0] = check_action(action)
         if self._raises:
             refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_))
         self._world.step(self._actions, self._observations, self._masks, self._results)

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from sched_env.engine.layout import Layout
-from sched_env.env.actions import check_actions, refuse_illegal
+from sched_env.env.actions import check_actions, refuse_early_step, refuse_illegal
 from sched_env.env.build import (
     ConfigLike,
     build_world,
@@ -76,9 +76,7 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
     ) -> None:
         if num_envs < 1:
             raise ConfigError(f"num_envs {num_envs} is not allowed: give 1 or more")
-        mode = AutoresetMode(autoreset_mode)
-        if mode is AutoresetMode.DISABLED:
-            raise ConfigError("autoreset_mode DISABLED is not supported: NEXT_STEP or SAME_STEP")
+        mode = _autoreset_mode(autoreset_mode)
         if render_mode is not None:
             raise ConfigError(
                 f"render_mode {render_mode!r} is not offered for many environments: "
@@ -185,8 +183,10 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         action; its reward is 0.
 
         Raises:
-            ConfigError: An action is illegal and ``episode.invalid_action`` is ``raise``.
+            ConfigError: There is not one whole number for each environment, or one is illegal and
+                ``episode.invalid_action`` is ``raise``, or there was no reset yet.
         """
+        refuse_early_step(self._is_reset)
         chosen = check_actions(actions, self.num_envs)
         restarted = self._ended
         if self.config.episode.invalid_action == "raise":
@@ -291,3 +291,12 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         self._ended[:] = state["ended"]
         self._world.view(self._observations, self._masks)
         self._is_reset = True
+
+
+def _autoreset_mode(given: AutoresetMode | str) -> AutoresetMode:
+    offered = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+    for mode in offered:
+        if given in (mode, mode.value):
+            return mode
+    names = " or ".join(repr(mode.value) for mode in offered)
+    raise ConfigError(f"autoreset_mode {given!r} is not offered: give {names}")

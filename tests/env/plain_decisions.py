@@ -339,6 +339,8 @@ class PlainDecisions:
         if job.outputs == 1:
             job.first_token_s = self.clock_s
             self.news = True
+            if self.clock_s - job.arrival_s > job.ttft_slo_s:
+                self.count_miss(job, job.deadline_s)
         if job.outputs == job.length:
             self.end(job, "finished", job.reason)
 

@@ -1,0 +1,128 @@
+"""Gymnasium's and stable-baselines3's checkers find nothing, with warnings as errors."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
+
+import sched_env
+from sched_env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
+from sched_env.env import DictObservation, MaskInObservation
+from sched_env.errors import ConfigError, SchedEnvError, TraceError
+
+IDS = [name for name in gym.registry if name.startswith("sched_env/")]
+
+
+def test_the_ids_are_registered_once() -> None:
+    sched_env.register_envs()
+    assert IDS == ["sched_env/ContinuousBatching-v0"]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_gymnasium_finds_no_fault(name: str, config: Any, capsys: Any) -> None:
+    check_env(gym.make(name, config=config).unwrapped)
+    capsys.readouterr()  # it plays in render_mode="human" too
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_stable_baselines3_finds_no_fault(name: str, config: Any) -> None:
+    check_env_for_sb3(gym.make(name, config=config))
+
+
+def test_privileged_observations_pass_too(config_with: Any, capsys: Any) -> None:
+    config = config_with(observation={"privileged": True})
+    env = gym.make("sched_env/ContinuousBatching-v0", config=config)
+    check_env(env.unwrapped)
+    check_env_for_sb3(env)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("wrapper", [MaskInObservation, DictObservation])
+def test_wrapped_environments_pass_too(wrapper: Any, config: Any, capsys: Any) -> None:
+    env = wrapper(ContinuousBatchingEnv(config))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is different from the unwrapped version")
+        warnings.filterwarnings("ignore", message=".*has an unconventional shape")
+        check_env(env, skip_render_check=True)
+        check_env_for_sb3(env)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_made_by_id_in_every_way(name: str, config: Any) -> None:
+    for form in (name, f"sched_env:{name}"):
+        env = gym.make(form, config=config)
+        assert isinstance(env.unwrapped, ContinuousBatchingEnv)
+        assert env.reset(seed=1)[0] in env.observation_space
+    by_default = gym.make_vec(name, num_envs=3, config=config)
+    assert isinstance(by_default, ContinuousBatchingVectorEnv)
+    synchronous = gym.make_vec(name, num_envs=3, vectorization_mode="sync", config=config)
+    for envs in (by_default, synchronous):
+        observations, infos = envs.reset(seed=4)
+        assert observations in envs.observation_space
+        assert infos["action_mask"].shape == (3, 12)
+        envs.close()
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"config": "h100_8b_small_kv"}, None])
+def test_specs_survive_json(kwargs: Any, config: Any) -> None:
+    given = {"config": config} if kwargs is None else kwargs
+    env = gym.make("sched_env/ContinuousBatching-v0", **given)
+    assert env.spec is not None
+    text = env.spec.to_json()
+    assert json.loads(text)["kwargs"] == given
+    again = gym.make(EnvSpec.from_json(text))
+    assert again.unwrapped.config == env.unwrapped.config  # pyright: ignore
+
+
+def test_the_mask_is_found_behind_wrappers(config: Any) -> None:
+    env = gym.make("sched_env/ContinuousBatching-v0", config=config)
+    _, info = env.reset(seed=1)
+    mask = info["action_mask"]
+    assert mask.dtype == "int8"
+    assert (env.get_wrapper_attr("action_masks")() == mask.astype(bool)).all()
+    assert env.action_space.sample(mask) in env.action_space
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"config": {"trase": "azure_conv"}}, "trase.*Did you mean 'trace'"),
+        ({"config": {"scheduler": {"num_blocks": 0}}}, "num_blocks"),
+        ({"config": "no_such_server"}, "no_such_server"),
+        ({"render_mode": "film"}, "film"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(SchedEnvError, match=message):
+        ContinuousBatchingEnv(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_envs": 0}, "num_envs 0"),
+        ({"num_envs": 2, "render_mode": "human"}, "render_mode"),
+        ({"num_envs": 2, "autoreset_mode": "Disabled"}, "'Disabled' is not offered"),
+        ({"num_envs": 2, "autoreset_mode": "sometimes"}, "'NextStep' or 'SameStep'"),
+    ],
+)
+def test_wrong_vector_arguments_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ContinuousBatchingVectorEnv(**arguments)
+
+
+def test_a_split_without_requests_is_refused(config_with: Any, tmp_path: Any) -> None:
+    path = tmp_path / "tiny.csv"
+    path.write_text("arrival_time_s,prompt_tokens,output_tokens\n0,5,5\n9,5,5\n")
+    for load in (None, 1.0):
+        config = config_with(trace=str(path), split="validation", episode={"load": load})
+        with pytest.raises(TraceError, match="no request arrives in the validation part"):
+            ContinuousBatchingEnv(config)

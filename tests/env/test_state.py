@@ -1,0 +1,119 @@
+"""Saved states, copies and pickles go on exactly."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sched_env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
+from sched_env.errors import ConfigError
+from tests.env.rollouts import assert_equal, legal_action, rollout
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda env: pickle.loads(pickle.dumps(env)),
+}
+
+
+def started(config: Any, seed: int = 3, steps: int = 25) -> tuple[Any, np.ndarray]:
+    """Return an environment in the midst of an episode, and its mask."""
+    env = ContinuousBatchingEnv(config)
+    _, info = env.reset(seed=seed)
+    played = rollout(env, steps, np.random.default_rng(1), info["action_mask"])
+    return env, played[-1][4]["action_mask"]
+
+
+def go_on(env: Any, mask: np.ndarray, steps: int = 60) -> list[Any]:
+    played = rollout(env, steps, np.random.default_rng(2), mask)
+    return [*played, env.reset()]
+
+
+def test_set_state_goes_back(config: Any) -> None:
+    env, mask = started(config)
+    saved = env.get_state()
+    first = go_on(env, mask)
+    env.set_state(saved)
+    assert_equal(env.action_masks(), mask.astype(np.bool_))
+    assert_equal(go_on(env, mask), first)
+
+
+def test_set_state_moves_to_another_environment(config: Any) -> None:
+    env, mask = started(config)
+    saved = {name: value.copy() for name, value in env.get_state().items()}
+    expected = go_on(env, mask)
+    fresh = ContinuousBatchingEnv(config)
+    fresh.set_state(saved)
+    del env
+    assert_equal(go_on(fresh, mask), expected)
+
+
+def test_states_of_another_configuration_are_refused(config: Any, config_with: Any) -> None:
+    env, _ = started(config)
+    other = ContinuousBatchingEnv(config_with(scheduler={"max_num_seqs": 4}))
+    with pytest.raises(ConfigError, match="same configuration"):
+        other.set_state(env.get_state())
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_copy_goes_on_as_the_original_and_apart_from_it(config: Any, kind: str) -> None:
+    env, mask = started(config)
+    twin = COPIES[kind](env)
+    expected = go_on(env, mask)  # the original moves first: the copy shares nothing with it
+    del env
+    assert_equal(go_on(twin, mask), expected)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_copy_of_a_vector_goes_on_too(config: Any, kind: str) -> None:
+    vector = ContinuousBatchingVectorEnv(3, config)
+    _, infos = vector.reset(seed=1)
+    masks = infos["action_mask"]
+    for _ in range(20):
+        *_, infos = vector.step(masks.argmax(axis=1))
+        masks = infos["action_mask"]
+    twin, saved = COPIES[kind](vector), vector.get_state()
+
+    def play(one: Any) -> list[Any]:
+        rng, steps, legal = np.random.default_rng(0), [], masks
+        for _ in range(150):
+            steps.append(one.step(np.array([legal_action(rng, mask) for mask in legal])))
+            legal = steps[-1][4]["action_mask"]
+        return [list(step[:4]) for step in steps]
+
+    expected = play(vector)
+    assert_equal(play(twin), expected)
+    vector.set_state(saved)
+    assert_equal(play(vector), expected)
+
+
+def test_a_pickle_goes_on_in_another_process(config: Any, tmp_path: Path, repository: Path) -> None:
+    env, mask = started(config)
+    (tmp_path / "env.pickle").write_bytes(pickle.dumps(env))
+    expected = [step[:4] for step in rollout(env, 40, np.random.default_rng(2), mask)]
+    script = (
+        "import pickle, sys, numpy as np\n"
+        "from tests.env.rollouts import rollout\n"
+        "env = pickle.load(open(sys.argv[1] + '/env.pickle', 'rb'))\n"
+        "mask = env.action_masks()\n"
+        "steps = [s[:4] for s in rollout(env, 40, np.random.default_rng(2), mask)]\n"
+        "pickle.dump(steps, open(sys.argv[1] + '/steps.pickle', 'wb'))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", script, tmp_path],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(repository)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert_equal(pickle.loads((tmp_path / "steps.pickle").read_bytes()), expected)
