@@ -1,0 +1,199 @@
+"""The heuristics order requests as their definitions say, and serve by that order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sched_env import EnvConfig, RequestTable, simulate
+from sched_env.engine.records import EVENT_ADMIT, EVENT_PREEMPT, REQUEST, SHED
+from sched_env.policy.keys import Heuristic
+from sched_env.policy.registry import known_policies, resolve_policy
+
+NAMES = ("aging", "deadline", "fcfs", "fixed_priority", "sjf", "weighted_sjf")
+
+
+def work_s(one: Any) -> float:
+    left = max(float(one.predicted_output_tokens) - int(one.num_output_tokens), 1.0)
+    return float(one.lone_prefill_s) + left * float(one.token_time_s)
+
+
+def slack_s(one: Any, now: float) -> float:
+    due_s = float(one.arrival_time_s + one.ttft_slo_s)
+    if not math.isnan(one.first_token_s):
+        due_s = float(one.first_token_s + one.tpot_slo_s * one.num_output_tokens)
+    return due_s - now - float(one.lone_prefill_s)
+
+
+DEFINITIONS: dict[str, Any] = {
+    "fcfs": lambda one, now: int(one.row),
+    "fixed_priority": lambda one, now: (-float(one.priority), float(one.arrival_time_s)),
+    "aging": lambda one, now: (
+        -(float(one.priority) + (now - float(one.arrival_time_s)) // 4.0),
+        float(one.arrival_time_s),
+    ),
+    "deadline": slack_s,
+    "sjf": lambda one, now: work_s(one),
+    "weighted_sjf": lambda one, now: -float(one.weight) / work_s(one),
+}
+
+
+@pytest.fixture(scope="module")
+def waiting() -> Any:
+    """Return requests that wait at 30 s, some of them preempted."""
+    rng = np.random.default_rng(0)
+    requests = np.zeros(40, REQUEST).view(np.recarray)
+    requests.row = np.arange(40)
+    requests.arrival_time_s = np.sort(rng.uniform(0, 30, 40))
+    requests.priority = rng.integers(1, 5, 40)
+    requests.weight = rng.choice([1.0, 2.0, 4.0], 40)
+    requests.ttft_slo_s = rng.uniform(0.5, 12, 40)
+    requests.tpot_slo_s = 0.08
+    requests.lone_prefill_s = rng.uniform(0.01, 0.3, 40)
+    requests.token_time_s = 0.0005
+    requests.predicted_output_tokens = rng.uniform(1, 600, 40)
+    has_token = rng.random(40) < 0.3
+    requests.num_output_tokens = np.where(has_token, rng.integers(1, 50, 40), 0)
+    late_s = requests.arrival_time_s + rng.uniform(0, 1, 40)
+    requests.first_token_s = np.where(has_token, late_s, np.nan)
+    return requests
+
+
+def order_by(key: Any, requests: Any, now: float) -> list[int]:
+    return sorted(range(len(requests)), key=lambda row: key(requests[row], now))
+
+
+def test_all_have_names_references_and_definitions() -> None:
+    assert known_policies() == NAMES
+    assert set(DEFINITIONS) == set(NAMES)
+    for name in NAMES:
+        policy = resolve_policy(name)
+        assert isinstance(policy, Heuristic)
+        assert policy.reference
+        assert not policy.privileged
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_is_that_of_the_definition(name: str, waiting: Any) -> None:
+    key = resolve_policy(name)
+    assert order_by(key, waiting, 30.0) == order_by(DEFINITIONS[name], waiting, 30.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_static_orders_do_not_change_with_time(name: str, waiting: Any) -> None:
+    key = resolve_policy(name)
+    assert isinstance(key, Heuristic)
+    orders = {tuple(order_by(key, waiting, now)) for now in (30.0, 31.0, 37.0, 90.0)}
+    assert (len(orders) == 1) == key.static
+
+
+def served(policy: Any, table: RequestTable, **scheduler: Any) -> Any:
+    classes = [
+        {"name": "low", "share": 0.5, "weight": 1.0, "ttft_slo_s": 60.0, "tpot_slo_s": 1.0},
+        {"name": "high", "share": 0.5, "weight": 5.0, "ttft_slo_s": 30.0, "tpot_slo_s": 1.0},
+    ]
+    env = EnvConfig(
+        scheduler={"max_num_seqs": 1, **scheduler},
+        service={
+            "classes": classes,
+            "shed_hopeless": False,
+            "length_prediction": "oracle",
+        },
+    )
+    return simulate(table, policy, env, record_events=True)
+
+
+def admissions(result: Any) -> list[int]:
+    events = result.events
+    return events["row"][events["kind"] == EVENT_ADMIT].tolist()
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("fcfs", [0, 1, 2, 3]),
+        ("fixed_priority", [0, 2, 3, 1]),
+        ("sjf", [0, 3, 1, 2]),
+        ("weighted_sjf", [0, 3, 2, 1]),
+    ],
+)
+def test_waiting_requests_are_served_in_order(policy: str, expected: list[int]) -> None:
+    table = RequestTable.from_columns(  # the first one keeps the only seat for a while
+        arrival_time_s=[0.0, 0.01, 0.02, 0.03],
+        prompt_tokens=[50, 50, 50, 50],
+        output_tokens=[50, 90, 300, 20],
+        service_class=[0, 0, 1, 1],
+    )
+    assert admissions(served(policy, table)) == expected
+
+
+def test_deadline_serves_the_least_slack_first() -> None:
+    table = RequestTable.from_columns(
+        arrival_time_s=[0.0, *np.linspace(0.01, 0.1, 12)],
+        prompt_tokens=np.full(13, 50),
+        output_tokens=[200, *np.full(12, 2)],
+        service_class=np.arange(13) % 2,
+    )
+    result = served("deadline", table)
+    slack = result.requests["arrival_time_s"] + result.requests["ttft_slo_s"]
+    assert admissions(result) == [0, *(1 + np.argsort(slack[1:])).tolist()]
+
+
+def test_aging_serves_at_last_what_fixed_priority_starves() -> None:
+    count = 400
+    table = RequestTable.from_columns(  # one of low priority, and a stream of the others
+        arrival_time_s=[0.0, *(0.1 * np.arange(count))],
+        prompt_tokens=[50, *np.full(count, 200)],
+        output_tokens=[5, *np.full(count, 40)],
+        service_class=[0, *np.ones(count)],
+    )
+    place = {name: admissions(served(name, table)).index(0) for name in ("aging", "fixed_priority")}
+    assert place["fixed_priority"] == count
+    assert place["aging"] < count // 2
+
+
+def test_the_victim_is_whoever_the_key_serves_last() -> None:
+    table = RequestTable.from_columns(  # both fit at first, and not with all their output
+        arrival_time_s=[0.0, 0.0],
+        prompt_tokens=[100, 100],
+        output_tokens=[100, 300],
+        service_class=[0, 1],
+    )
+    victims = {}
+    for policy in ("fcfs", "fixed_priority", "sjf"):
+        result = served(policy, table, max_num_seqs=2, num_blocks=20)
+        preempted = result.events["row"][result.events["kind"] == EVENT_PREEMPT]
+        victims[policy] = set(preempted.tolist())
+    assert victims == {"fcfs": {1}, "fixed_priority": {0}, "sjf": {1}}
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_each_runs_with_and_without_shedding(policy: str) -> None:
+    rng = np.random.default_rng(0)
+    table = RequestTable.from_columns(
+        arrival_time_s=np.sort(rng.uniform(0, 3, 150)),
+        prompt_tokens=rng.integers(50, 2000, 150),
+        output_tokens=rng.integers(1, 200, 150),
+    )
+    for shed in (False, True):
+        env = EnvConfig(service={"shed_hopeless": shed}, scheduler={"num_blocks": 400})
+        requests = simulate(table, policy, env).requests
+        assert np.isfinite(requests["finish_s"]).all()
+        assert (requests["finish_reason"] == SHED).any() == shed
+
+
+def longest_first(request: Any, now: float) -> float:
+    return -request.prompt_tokens
+
+
+def test_a_key_of_ones_own_changes_the_whole_scheduler() -> None:
+    table = RequestTable.from_columns(
+        arrival_time_s=[0.0, 0.001, 0.002, 0.003],
+        prompt_tokens=[50, 20, 90, 60],
+        output_tokens=[20, 20, 20, 20],
+    )
+    mine = Heuristic("longest_first", longest_first, static=True)
+    assert admissions(served(mine, table)) == [0, 2, 3, 1]
