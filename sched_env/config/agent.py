@@ -23,7 +23,7 @@ class PriorConfig(ConfigModel):
     The formulas stand in ``sched_env.policy.prior``.
     """
 
-    kind: Literal["none", "weighted_sjf"] = "none"
+    kind: Literal["none", "weighted_sjf"] = "weighted_sjf"
     """none: the network alone; weighted_sjf: largest weight per predicted work first."""
 
     strength: NonNegative = 1.5
@@ -71,13 +71,13 @@ class AgentConfig(ConfigModel):
     prior: PriorConfig = PriorConfig()
     """A heuristic to start from."""
 
-    num_envs: Count = 256
+    num_envs: Count = 128
     """Environments stepped together."""
 
-    num_steps: Count = 128
+    num_steps: Count = 64
     """Decisions of each environment between two updates."""
 
-    minibatch_size: Count = 2048
+    minibatch_size: Count = 1024
     """Decisions in one gradient step."""
 
     num_epochs: Count = 3
@@ -95,10 +95,10 @@ class AgentConfig(ConfigModel):
     clip_range: Positive = 0.2
     """How far the probability ratio may leave 1 before its gradient stops."""
 
-    gae_lambda: Fraction = 0.97
+    gae_lambda: Fraction = 0.99
     """Weight of longer advantage estimates, per decision."""
 
-    entropy_coefficient: NonNegative = 0.0
+    entropy_coefficient: NonNegative = 0.003
     """Weight of the policy's entropy; with a prior, of its KL divergence from the prior instead."""
 
     value_coefficient: NonNegative = 0.5
@@ -110,7 +110,7 @@ class AgentConfig(ConfigModel):
     normalise_returns: Flag = True
     """Divide rewards by the running standard deviation of the discounted return."""
 
-    weight_average: Fraction = 0.0
+    weight_average: Fraction = 0.8
     """Share of the old in the running average of actor weights per update; 0: no average."""
 
     keep: Literal["best", "last"] = "best"
