@@ -30,8 +30,8 @@ from sched_env.compiled import compiled
 from sched_env.engine.keycall import KEY_SIGNATURE, register_key
 from sched_env.engine.records import REQUEST
 from sched_env.errors import PolicyError, did_you_mean
+from sched_env.policy.names import register
 from sched_env.policy.protocol import KeyFunction, ParameterValue
-from sched_env.policy.registry import register
 
 HIDDEN_FIELDS = ("output_tokens", "stop_at_tokens", "stop_reason")
 """Fields of a request that no server knows in advance; a key that reads one is privileged."""

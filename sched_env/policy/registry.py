@@ -1,4 +1,4 @@
-"""One registry of policy names, and the ways to name a policy.
+"""The ways to name a policy, and what a name stands for.
 
 A policy is named by a registered name (``fcfs``), by the path of an exported policy or of the
 run that holds one (``runs/azure/…``), or by ``module:function`` for a key function in the user's
@@ -14,36 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sched_env.errors import PolicyError, UnknownNameError
+from sched_env.policy.keys import Heuristic
+from sched_env.policy.names import find_registered, known_policies
 
 if TYPE_CHECKING:
-    from sched_env.policy.keys import Heuristic
     from sched_env.policy.runtime import ExportedPolicy
 
-_registered: dict[str, Heuristic] = {}
 _MODULE_AND_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
-
-
-def register(policy: Heuristic) -> None:
-    """Add a heuristic to the registry.
-
-    Registering a function again from the same module and name, as a reloaded module does,
-    replaces the former.
-
-    Raises:
-        PolicyError: If another function holds the name.
-    """
-    holder = _registered.get(policy.name)
-    if holder is not None and _origin(holder) != _origin(policy):
-        raise PolicyError(
-            f"policy name {policy.name!r} is taken by {_origin(holder)}: "
-            f"give {_origin(policy)} another name"
-        )
-    _registered[policy.name] = policy
-
-
-def known_policies() -> tuple[str, ...]:
-    """Return the registered names, sorted."""
-    return tuple(sorted(_registered))
 
 
 def resolve_policy(
@@ -73,8 +50,9 @@ def resolve_policy(
 
 def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
     name = str(policy)
-    if name in _registered:
-        return _registered[name]
+    registered = find_registered(name)
+    if registered is not None:
+        return registered
     path = Path(name)
     if not _exists(name):
         match = _MODULE_AND_FUNCTION.fullmatch(name)
@@ -104,8 +82,6 @@ def _from_folder(path: Path) -> ExportedPolicy:
 
 
 def _from_module(module_name: str, function_name: str) -> Heuristic:
-    from sched_env.policy.keys import Heuristic
-
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as fault:
@@ -123,7 +99,3 @@ def _from_module(module_name: str, function_name: str) -> Heuristic:
         raise UnknownNameError(f"function of module {module_name}", function_name, known)
     plain: Any = getattr(found, "py_func", found)
     return Heuristic(f"{module_name}:{function_name}", plain, reference=module.__name__)
-
-
-def _origin(policy: Heuristic) -> str:
-    return f"{policy.function.__module__}.{policy.function.__qualname__}"

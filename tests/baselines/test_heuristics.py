@@ -11,7 +11,8 @@ import pytest
 from sched_env import EnvConfig, RequestTable, simulate
 from sched_env.engine.records import EVENT_ADMIT, EVENT_PREEMPT, REQUEST, SHED
 from sched_env.policy.keys import Heuristic
-from sched_env.policy.registry import known_policies, resolve_policy
+from sched_env.policy.names import known_policies
+from sched_env.policy.registry import resolve_policy
 
 NAMES = ("aging", "deadline", "fcfs", "fixed_priority", "sjf", "weighted_sjf")
 

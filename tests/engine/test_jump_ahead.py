@@ -9,7 +9,7 @@ import pytest
 
 from sched_env import EnvConfig, RequestTable, simulate
 from sched_env.engine.invariants import check_invariants
-from sched_env.policy.registry import known_policies
+from sched_env.policy.names import known_policies
 from tests.env.made_worlds import Driver, make_world, random_config, random_table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sched_env.policy import registry
+from sched_env.policy import names
 from sched_env.policy.card import (
     FeatureCard,
     MlpArchitecture,
@@ -30,7 +30,7 @@ ARCHITECTURES = {
 @pytest.fixture
 def own_registry(monkeypatch):
     """Give the test a registry of its own."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(names, "_registered", {})
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sched_env.errors import PolicyError, SchedEnvError, UnknownNameError
 from sched_env.policy.format import write_policy
 from sched_env.policy.keys import Heuristic, heuristic
-from sched_env.policy.registry import known_policies, register, resolve_policy
+from sched_env.policy.names import known_policies, register
+from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 
 USER_MODULE = """

@@ -12,7 +12,8 @@ from sched_env.engine import kernels
 from sched_env.engine.invariants import check_invariants
 from sched_env.engine.setup import run_world
 from sched_env.metrics import latency
-from sched_env.policy.registry import known_policies, resolve_policy
+from sched_env.policy.names import known_policies
+from sched_env.policy.registry import resolve_policy
 
 AFFINE = {"kind": "affine", "base_s": 0.0, "per_decode_s": 0.1, "per_prefill_token_s": 0.05}
 

@@ -26,7 +26,7 @@ from sched_env.engine.records import (
 )
 from sched_env.errors import ConfigError, TraceError, UnknownNameError
 from sched_env.metrics.conservation import check_records, count_outcomes
-from sched_env.policy.registry import known_policies
+from sched_env.policy.names import known_policies
 from sched_env.simulator import SimulationResult, at_load, fcfs_capacity_rps
 from sched_env.simulator import simulate as simulate_module
 
@@ -253,9 +253,12 @@ def test_lengths_can_be_hidden_or_known(table: RequestTable) -> None:
 def test_wrong_arguments_are_refused(table: RequestTable) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'fcfs'"):
         simulate(table, "fcsf")
-    for load in (0.0, -1.0, float("nan")):
+    for load in (0.0, -1.0, float("nan"), 1e300, 1e-300):
         with pytest.raises(ConfigError, match="load"):
             simulate(table, "fcfs", load=load)
+    for seed in (-1, 2**70, 1.5, True):
+        with pytest.raises(ConfigError, match="seed"):
+            simulate(table, "fcfs", seed=seed)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TraceError, match="no requests"):
         simulate(table.take(np.zeros(250, np.bool_)), "fcfs")
     with pytest.raises(TraceError, match="at one time"):
