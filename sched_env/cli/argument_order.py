@@ -20,6 +20,9 @@ class ArrangedArguments:
     options: dict[str, str]
     """Values of the options, by name without dashes and with underscores."""
 
+    option_names: tuple[str, ...] = ()
+    """Names of the options given, those without a value too."""
+
 
 def arrange(texts: Sequence[str], arguments: type) -> ArrangedArguments:
     """Put positional arguments first, so that ``key=value`` may stand anywhere.
@@ -34,6 +37,7 @@ def arrange(texts: Sequence[str], arguments: type) -> ArrangedArguments:
     positionals: list[str] = []
     options: dict[str, str] = {}
     option_texts: list[str] = []
+    names: list[str] = []
     remaining = list(texts)
     while remaining:
         text = remaining.pop(0)
@@ -43,6 +47,7 @@ def arrange(texts: Sequence[str], arguments: type) -> ArrangedArguments:
         option_texts.append(text)
         name, equals, value = text.lstrip("-").partition("=")
         name = name.replace("-", "_")
+        names.append(name)
         if equals:
             options[name] = value
         elif text in ("-h", "--help") or name.removeprefix("no_") in switches:
@@ -51,4 +56,4 @@ def arrange(texts: Sequence[str], arguments: type) -> ArrangedArguments:
             value = remaining.pop(0)
             option_texts.append(value)
             options[name] = value
-    return ArrangedArguments([*positionals, *option_texts], positionals, options)
+    return ArrangedArguments([*positionals, *option_texts], positionals, options, tuple(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,9 @@ from sched_env.errors import ConfigError
 
 if TYPE_CHECKING:
     from sched_env.cli.speed import Speed
+
+MOST_THINGS = 1_000_000
+MOST_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,7 @@ class BenchArguments:
 
 def run(arguments: BenchArguments) -> None:
     """Measure, and print speeds and ratios."""
-    for name in ("num_envs", "num_requests", "repeats", "seconds"):
-        if getattr(arguments, name) <= 0:
-            option = name.replace("_", "-")
-            raise ConfigError(f"--{option} {getattr(arguments, name)}: give a number above 0")
+    _check(arguments)
     from sched_env.cli import speed
     from sched_env.evaluation.machine import describe_machine
     from sched_env.evaluation.table import TextTable, print_tables
@@ -74,6 +75,24 @@ def run(arguments: BenchArguments) -> None:
     )
     if arguments.out:
         _write(Path(arguments.out), speeds, ratios, machine)
+
+
+def _check(arguments: BenchArguments) -> None:
+    """Refuse what cannot be measured or written, before minutes go into measuring."""
+    for name in ("num_envs", "num_requests", "num_plain_requests", "repeats", "seconds"):
+        value, option = getattr(arguments, name), name.replace("_", "-")
+        most = MOST_SECONDS if name == "seconds" else MOST_THINGS
+        if name == "num_plain_requests":
+            if not 0 <= value <= most:
+                raise ConfigError(f"--{option} {value}: give a number from 0 to {most}")
+        elif not 0 < value <= most:
+            raise ConfigError(f"--{option} {value}: give a number above 0 and up to {most}")
+    if arguments.out:
+        path = Path(arguments.out)
+        if path.is_dir():
+            raise ConfigError(f"--out {path} is a folder: name a file, as in {path / 'bench.json'}")
+        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise ConfigError(f"--out {path}: its folder is missing or cannot be written to")
 
 
 def _write(

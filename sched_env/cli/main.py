@@ -120,10 +120,13 @@ def _execute(command: Command, program: str, texts: list[str]) -> int:
     import tyro
 
     from sched_env.cli.argument_order import arrange
+    from sched_env.cli.option_check import check_options
 
     arranged = arrange(texts, command.arguments)
     # What is given already would be missing from the help.
     given = ["--help"] if {"-h", "--help"} & set(texts) else arranged.texts
+    if given is arranged.texts:
+        check_options(arranged, command.arguments, program)
     try:
         parsed = tyro.cli(command.arguments, prog=program, args=given)
     except SystemExit as stop:

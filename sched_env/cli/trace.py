@@ -111,6 +111,9 @@ def inspect(arguments: InspectArguments) -> None:
 
 def convert(arguments: ConvertArguments) -> None:
     """Read a trace and write it in the plain format."""
+    source, out = Path(arguments.source), Path(arguments.out)
+    if source.exists() and out.exists() and source.samefile(out):
+        raise ConfigError(f"--out {arguments.out} is the trace itself: name another file")
     _write(_read(arguments), arguments.out)
 
 

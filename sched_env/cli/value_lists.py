@@ -24,9 +24,12 @@ def loads(text: str, option: str = "--load") -> list[float | None]:
     """Return the loads in ``0.8,1.0``; ``own`` stands for the trace's own rate (None).
 
     Raises:
-        ConfigError: one is no number.
+        ConfigError: there are none, or one is no number.
     """
-    return [load(part, option) for part in names(text, option)]
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ConfigError(f"{option} {text!r}: give numbers separated by commas, as in 0.8,1.0")
+    return [load(part, option) for part in parts]
 
 
 def load(text: str, option: str = "--load") -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.errors import SchedEnvError
 from sched_env.policy.registry import resolve_policy
+from sched_env.simulator.simulate import LEAST_LOAD, MOST_LOAD
 from sched_env.workload import RequestTable
 
 if TYPE_CHECKING:
     from sched_env.policy.keys import Heuristic
     from sched_env.policy.runtime import ExportedPolicy
+
+MOST_SEEDS = 10_000
+"""More paired seeds than intervals gain anything from."""
 
 PolicyLike = Any
 """A name, a folder, ``label=name or folder``, or a policy object."""
@@ -114,17 +117,18 @@ def check_loads(loads: Sequence[float | None] | float | None) -> tuple[float | N
     """Return the loads as a tuple; ``None`` is the trace's own rate.
 
     Raises:
-        SchedEnvError: there are none, one appears twice, or one is not a finite number above 0.
+        SchedEnvError: there are none, one appears twice, or one is not a number from 0.000001 to
+            1,000,000.
     """
     given = (loads,) if isinstance(loads, int | float) or loads is None else tuple(loads)
     if not given:
         raise SchedEnvError("no loads to evaluate at: give one or more, such as 0.8,1.0")
     checked = tuple(None if load is None else float(load) for load in given)
     for load in checked:
-        if load is not None and not (math.isfinite(load) and load > 0):
+        if load is not None and not LEAST_LOAD <= load <= MOST_LOAD:
             raise SchedEnvError(
-                f"load {load:g} is not possible: give a finite number above 0, where 1.0 is the "
-                "rate that fcfs can drain"
+                f"load {load:g} is not possible: give a number from {LEAST_LOAD:g} to "
+                f"{MOST_LOAD:g}, where 1.0 is the rate that fcfs can drain"
             )
     _check_unique("load", [str(load) for load in checked])
     return checked
@@ -134,17 +138,22 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Return the seeds: 0 to n - 1 for a number n, or those of a list.
 
     Raises:
-        SchedEnvError: there are none, one appears twice or is below 0.
+        SchedEnvError: there are none or too many, one appears twice, is below 0 or above 2^63 - 1.
     """
     if isinstance(seeds, int):
         if seeds < 1:
             raise SchedEnvError(f"{seeds} seeds are not enough: give 1 or more")
+        if seeds > MOST_SEEDS:
+            raise SchedEnvError(f"{seeds} seeds are too many: give {MOST_SEEDS} at most")
         return tuple(range(seeds))
     checked = tuple(int(seed) for seed in seeds)
     if not checked:
         raise SchedEnvError("no seeds to evaluate with: give 1 or more")
-    if min(checked) < 0:
-        raise SchedEnvError(f"seed {min(checked)} is not possible: seeds are integers from 0 on")
+    for seed in checked:
+        if not 0 <= seed < 2**63:
+            raise SchedEnvError(
+                f"seed {seed} is not possible: seeds are integers from 0 to 2^63 - 1"
+            )
     _check_unique("seed", [str(seed) for seed in checked])
     return checked
 

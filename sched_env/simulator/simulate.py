@@ -24,6 +24,9 @@ from sched_env.workload.table import RequestTable
 DRAIN_FACTOR = 10.0
 """A run is cut off at this many times the window of arrivals; what is unfinished then is missed."""
 
+LEAST_LOAD, MOST_LOAD = 1e-6, 1e6
+"""Beyond these the arrivals of any trace lie all at once, or further apart than clocks can tell."""
+
 _SHORTEST_WINDOW_S = 60.0
 _BATCHES_PER_CALL = 100_000
 _FIRST_EVENTS = 65_536
@@ -51,7 +54,7 @@ def simulate(
         allow_privileged: Accept a heuristic that reads true output lengths.
 
     Raises:
-        ConfigError: The load is not a positive number, or the observation is privileged.
+        ConfigError: The load or the seed is not allowed, or the observation is privileged.
         PolicyError: The policy does not fit the environment.
         TraceError: The table is empty.
     """
@@ -61,6 +64,7 @@ def simulate(
             "observation.privileged shows the future: it is for a value head in training; "
             "set it to false to simulate or evaluate"
         )
+    check_seed(seed)
     if len(table) == 0:
         raise TraceError(f"{table.source.name}: no requests to simulate; give a longer window")
     decider = resolve_policy(policy, allow_privileged=allow_privileged)
@@ -69,6 +73,17 @@ def simulate(
     if isinstance(decider, Heuristic):
         return _run_heuristic(table, decider, env, seed, record_events)
     return _run_network(table, decider, env, seed, record_events)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what is no seed.
+
+    Raises:
+        ConfigError: It is not a whole number from 0 to 2^63 - 1.
+    """
+    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not (is_whole and 0 <= seed < 2**63):
+        raise ConfigError(f"seed {seed!r} is not allowed: give a whole number from 0 to 2^63 - 1")
 
 
 def _cut_off_s(table: RequestTable) -> float:
@@ -129,11 +144,14 @@ def at_load(table: RequestTable, load: float, capacity_rps: float) -> RequestTab
     """Return ``table`` with arrival intervals scaled to ``load`` times ``capacity_rps``.
 
     Raises:
-        ConfigError: The load is not a positive number.
+        ConfigError: The load is below 0.000001 or above 1,000,000, or no number.
         TraceError: All requests arrive at once, so there is no rate to scale.
     """
-    if not (math.isfinite(load) and load > 0):
-        raise ConfigError(f"load {load} is not allowed: give a number > 0, such as 0.8 or 1.0")
+    if not LEAST_LOAD <= load <= MOST_LOAD:
+        raise ConfigError(
+            f"load {load:g} is not allowed: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
+            "such as 0.8 or 1.0"
+        )
     if table.span_s <= 0:
         raise TraceError(
             f"{table.source.name}: all requests arrive at one time, so no load can be set; "

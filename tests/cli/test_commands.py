@@ -133,6 +133,33 @@ def test_bench_refuses_nothing_to_do(option: str, capsys: pytest.CaptureFixture[
     assert f"{option} 0" in capsys.readouterr().err
 
 
+def test_bench_looks_at_all_arguments_before_it_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in (
+        ["--seconds", "nan"],
+        ["--num-plain-requests", "-1"],
+        ["--num-envs", "1000000000"],
+        ["--out", str(tmp_path)],
+        ["--out", str(tmp_path / "none" / "bench.json")],
+    ):
+        assert main(["bench", *wrong]) == 2
+        assert wrong[0] in capsys.readouterr().err
+
+
+def test_simulate_refuses_its_folder_before_it_runs(
+    small_trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "file"
+    place.write_text("kept")
+    capsys.readouterr()
+    assert main(["simulate", "--trace", str(small_trace), "--out", str(place)]) == 2
+    shown = capsys.readouterr()
+    assert "is a file" in shown.err
+    assert shown.out == ""
+    assert place.read_text() == "kept"
+
+
 def test_options_of_train_win_over_overrides() -> None:
     from sched_env.cli.train import TrainArguments, experiment_of
 

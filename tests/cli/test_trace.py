@@ -48,3 +48,14 @@ def test_window() -> None:
     for text in ("", "1", "1,2,3", "a,b", "2,1", "1,1", "-1,1", "0,inf", "nan,1"):
         with pytest.raises(ConfigError, match="give START,END"):
             parse_window(text)
+
+
+def test_a_trace_is_not_converted_onto_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    text = "arrival_time_s,prompt_tokens,output_tokens,remark\n0,3,4,kept\n"
+    path.write_text(text)
+    assert main(["trace", "convert", str(path), "--out", str(path)]) == 2
+    assert "is the trace itself" in capsys.readouterr().err
+    assert path.read_text() == text
