@@ -102,12 +102,20 @@ def _smooth_max(left: float, right: float, smoothness: float) -> float:
 
 @compiled
 def lone_prefill_s(cost: Any, prompt_tokens: int, max_num_batched_tokens: int) -> float:
-    """Return the time to prefill a prompt on an idle server, chunk by chunk."""
+    """Return the time to prefill a prompt on an idle server, chunk by chunk.
+
+    Full chunks differ only in their attention, in which a step is linear: all of them together
+    take their number times the step of mean attention, however many a long prompt has.
+    """
+    num_full = prompt_tokens // max_num_batched_tokens
+    past = num_full * max_num_batched_tokens
     total_s = 0.0
-    past = 0
-    while past < prompt_tokens:
-        chunk = min(prompt_tokens - past, max_num_batched_tokens)
-        attention = max(chunk, cost.mixed_min_chunk_tokens) * (past + 0.5 * chunk)
-        total_s += step_time_s(cost, 0, 0, chunk, attention, 1)
-        past += chunk
+    if num_full > 0:
+        paid_tokens = max(max_num_batched_tokens, cost.mixed_min_chunk_tokens)
+        mean_attention = paid_tokens * 0.5 * past
+        total_s += num_full * step_time_s(cost, 0, 0, max_num_batched_tokens, mean_attention, 1)
+    rest = prompt_tokens - past
+    if rest > 0:
+        attention = max(rest, cost.mixed_min_chunk_tokens) * (past + 0.5 * rest)
+        total_s += step_time_s(cost, 0, 0, rest, attention, 1)
     return total_s

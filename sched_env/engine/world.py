@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -24,6 +26,7 @@ from sched_env.engine.records import (
     WAITING,
     Arrays,
 )
+from sched_env.errors import ConfigError
 
 _FRONT_SIZE = 32
 
@@ -56,6 +59,38 @@ def records_of(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[An
     return as_records(np.zeros(count, dtype))
 
 
+def _check_room(num_servers: int, settings: Mapping[str, float], row_capacity: int) -> None:
+    """Refuse servers that this machine's memory cannot hold.
+
+    Raises:
+        ConfigError: They need more than the machine has.
+    """
+    seats = min(int(settings["max_num_seqs"]), row_capacity)
+    slots = int(settings.get("num_waiting_slots", 0)) + int(settings.get("num_running_slots", 0))
+    num_requests = slots + 2 * seats + row_capacity
+    num_bytes = num_servers * (
+        num_requests * REQUEST.itemsize
+        + (4 * row_capacity + seats) * ENTRY.itemsize
+        + int(settings["block_size"]) * 8
+    )
+    if num_bytes > _memory_bytes():
+        raise ConfigError(
+            f"{num_servers} server(s) of {row_capacity} requests, block_size "
+            f"{int(settings['block_size'])} and {slots} slots need {num_bytes / 2**30:,.0f} GiB "
+            f"of memory, more than the {_memory_bytes() / 2**30:,.0f} GiB here: give fewer "
+            "environments, a shorter episode (horizon_s, max_requests), a smaller block_size or "
+            "fewer slots"
+        )
+
+
+@functools.cache
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system
+        return 2**35
+
+
 class World:
     """N servers that share a trace and a step-time model.
 
@@ -70,6 +105,9 @@ class World:
         row_capacity: Most requests of one run or episode.
         num_events: Room for events that may recur (admissions and preemptions); 0: no log.
         count_itl: Whether to count inter-token latencies.
+
+    Raises:
+        ConfigError: The machine's memory cannot hold them.
     """
 
     def __init__(
@@ -86,6 +124,7 @@ class World:
         num_events: int = 0,
         count_itl: bool = False,
     ) -> None:
+        _check_room(num_servers, settings, row_capacity)
         state = records_of(num_servers, SERVER)
         for name, value in settings.items():
             state[name] = value

@@ -33,7 +33,10 @@ def check_actions(actions: Any, num_envs: int) -> NDArray[np.int64]:
     Raises:
         ConfigError: There is not one whole number for each environment.
     """
-    given = np.asarray(actions)
+    try:
+        given = np.asarray(actions)
+    except ValueError:  # lists of several lengths
+        given = np.empty(0, dtype=object)
     if given.dtype == np.int64 and given.shape == (num_envs,) and given.flags.c_contiguous:
         return given
     if given.shape != (num_envs,) or given.dtype.kind not in "iu":

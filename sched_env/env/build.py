@@ -10,9 +10,10 @@ import sched_env.baselines  # noqa: F401  (registers the heuristics that screen 
 from sched_env.config import ConfigModel, EnvConfig, ExperimentConfig, load_config
 from sched_env.engine.setup import episode_world
 from sched_env.engine.world import World
+from sched_env.errors import ConfigError
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
-from sched_env.simulator.simulate import fcfs_capacity_rps
+from sched_env.simulator.simulate import check_capacity, fcfs_capacity_rps
 from sched_env.workload import RequestTable, read_trace
 
 ConfigLike = str | Path | Mapping[str, Any] | EnvConfig | ExperimentConfig | None
@@ -32,7 +33,9 @@ def env_config(config: ConfigLike) -> EnvConfig:
     if isinstance(config, EnvConfig):
         return config
     if isinstance(config, Mapping):
-        return EnvConfig(**dict(config))
+        return EnvConfig.from_mapping(config)
+    if not isinstance(config, str | Path):
+        raise ConfigError(f"config is {config!r}: give a name, a path, a mapping or an EnvConfig")
     kind = Path(str(config)).parts[:1]
     model: type[ConfigModel] = ExperimentConfig if kind == ("experiment",) else EnvConfig
     return env_config(cast("EnvConfig | ExperimentConfig", load_config(model, str(config))))
@@ -52,9 +55,15 @@ def build_world(config: EnvConfig, num_envs: int) -> World:
     if config.episode.load is None:
         capacities: list[float | None] = [None] * len(tables)
     else:
-        capacities = [fcfs_capacity_rps(table, config) for table in tables]
+        capacities = [_capacity_rps(table, config) for table in tables]
     screen = cast("Heuristic", resolve_policy(config.observation.screen))
     return episode_world(config, tables, capacities, screen, num_envs)
+
+
+def _capacity_rps(table: RequestTable, config: EnvConfig) -> float:
+    capacity_rps = fcfs_capacity_rps(table, config)
+    check_capacity(table, capacity_rps)
+    return capacity_rps
 
 
 def shortest_span_s(world: World) -> float:

@@ -23,12 +23,13 @@ from sched_env.env.render import draw_text, draw_timeline
 from sched_env.env.state import (
     STATE_ARRAYS,
     as_bytes,
+    check_saved,
     read_options,
     restore_bytes,
-    server_seeds,
     set_warmup,
 )
 from sched_env.errors import ConfigError
+from sched_env.simulator.simulate import check_seed
 
 
 class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
@@ -203,6 +204,9 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
             ConfigError: The seed or an option is wrong.
         """
         given = read_options(options, shortest_span_s(self._world))
+        if seed is not None:
+            check_seed(seed)
+            seed = int(seed)
         super().reset(seed=seed)
         state = self._world.state
         if seed is None and not self._is_reset:
@@ -210,7 +214,7 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
         if seed is None:
             state["episode"] += 1
         else:
-            state["env_seed"] = server_seeds(seed, 1)[0]
+            state["env_seed"] = seed
             state["episode"] = 0
         self._set_warmup(given.warmup_s)
         offset_s = given.trace_offset_s
@@ -278,6 +282,7 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
         Raises:
             ConfigError: The state is that of another configuration.
         """
+        check_saved(state, (*STATE_ARRAYS, "masks"))
         arrays = self._world.arrays._asdict()
         for name in STATE_ARRAYS:
             restore_bytes(arrays[name], state[name], name)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.errors import ConfigError, did_you_mean
+from sched_env.simulator.simulate import check_seed
 
 STATE_ARRAYS = ("state", "slots", "heaps", "scratch")
 """The arrays of a world that an episode changes; the others are the same for ever."""
@@ -24,17 +25,29 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
         ConfigError: A seed is negative, not a whole number, or their number is wrong.
     """
     seeds: list[Any]
-    if isinstance(seed, int | np.integer):
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
         seeds = [int(seed) + index for index in range(num_envs)]
-    else:
+    elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
         seeds = list(seed)
+    else:
+        raise ConfigError(f"seed {seed!r} is not allowed: give a whole number from 0")
     if len(seeds) != num_envs:
         raise ConfigError(f"{len(seeds)} seeds given for {num_envs} environments: give one each")
     for value in seeds:
-        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if value is not None and not (is_whole and 0 <= value < 2**63):
-            raise ConfigError(f"seed {value!r} is not allowed: give a whole number from 0")
+        if value is not None:
+            check_seed(value)
     return seeds
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse what is no number of things.
+
+    Raises:
+        ConfigError: It is not a whole number above 0.
+    """
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_whole and 1 <= value < 2**31):
+        raise ConfigError(f"{name} {value!r} is not allowed: give a whole number from 1")
 
 
 class ResetOptions(NamedTuple):
@@ -59,6 +72,10 @@ def read_options(options: Mapping[str, Any] | None, longest_offset_s: float) -> 
     Raises:
         ConfigError: An option is unknown, not a number >= 0, or past the end of a trace.
     """
+    if not isinstance(options, Mapping | None):
+        raise ConfigError(
+            f"reset options are {options!r}: give a mapping such as {{'warmup_s': 5}}"
+        )
     given = dict(options or {})
     for name, value in given.items():
         if name not in _OPTIONS:
@@ -87,6 +104,19 @@ def set_warmup(
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Return a copy of an array's memory, uint8, which any format can store."""
     return np.frombuffer(array.tobytes(), np.uint8).copy()
+
+
+def check_saved(state: Any, names: Sequence[str]) -> None:
+    """Refuse what ``get_state`` cannot have returned.
+
+    Raises:
+        ConfigError: An array is missing.
+    """
+    for name in names:
+        if not (isinstance(state, Mapping) and isinstance(state.get(name), np.ndarray)):
+            raise ConfigError(
+                f"the saved state has no array {name!r}: give what get_state returned"
+            )
 
 
 def restore_bytes(array: NDArray[Any], saved: NDArray[np.uint8], name: str) -> None:

@@ -24,6 +24,8 @@ from sched_env.env.episode_info import episode_info
 from sched_env.env.state import (
     STATE_ARRAYS,
     as_bytes,
+    check_number,
+    check_saved,
     read_options,
     restore_bytes,
     server_seeds,
@@ -74,8 +76,9 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
     ) -> None:
-        if num_envs < 1:
-            raise ConfigError(f"num_envs {num_envs} is not allowed: give 1 or more")
+        check_number("num_envs", num_envs)
+        if max_episode_steps is not None:
+            check_number("max_episode_steps", max_episode_steps)
         mode = _autoreset_mode(autoreset_mode)
         if render_mode is not None:
             raise ConfigError(
@@ -149,9 +152,10 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         if seed is None:
             state["episode"] += 1
             return
+        seeds = server_seeds(seed, self.num_envs)
         if isinstance(seed, int | np.integer):
             VectorEnv.reset(self, seed=int(seed))
-        for index, value in enumerate(server_seeds(seed, self.num_envs)):
+        for index, value in enumerate(seeds):
             if value is None:
                 state["episode"][index] += 1
             else:
@@ -284,6 +288,7 @@ class ContinuousBatchingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int6
         Raises:
             ConfigError: The state is that of another configuration.
         """
+        check_saved(state, (*STATE_ARRAYS, "masks", "ended"))
         arrays = self._world.arrays._asdict()
         for name in STATE_ARRAYS:
             restore_bytes(arrays[name], state[name], name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -99,6 +100,9 @@ class Scheduler:
         sample_fn: Gives the next output token of a request, from its view before the token; called
             in batch order. By default a token is the number of tokens before it.
         eos_token_id: A sampled token that ends its request.
+
+    Raises:
+        ConfigError: An argument is of another kind.
     """
 
     def __init__(
@@ -107,6 +111,10 @@ class Scheduler:
         sample_fn: Callable[[RequestView], int] | None = None,
         eos_token_id: int | None = None,
     ) -> None:
+        if not isinstance(config, SchedulerConfig | None):
+            raise ConfigError(f"config is {config!r}: give a SchedulerConfig(...)")
+        if not (sample_fn is None or callable(sample_fn)):
+            raise ConfigError(f"sample_fn is {sample_fn!r}: give a function of a RequestView")
         self.config = config or SchedulerConfig()
         self._sample = sample_fn or _count_outputs
         self._eos_token_id = eos_token_id
@@ -161,6 +169,8 @@ class Scheduler:
         Raises:
             ConfigError: A value is not allowed, or the id was used before.
         """
+        if not isinstance(request_id, Hashable):
+            raise ConfigError(f"request id {request_id!r} cannot be hashed: give a text or number")
         if request_id in self._rows:
             raise ConfigError(f"request id {request_id!r} was added before: give each its own")
         _check_count("prompt_len", prompt_len, 1)
@@ -168,7 +178,7 @@ class Scheduler:
         _check_count("eos_at", eos_at, 0)
         for name, value in (("priority", priority), ("arrival_time", arrival_time)):
             is_number = isinstance(value, int | float | np.number)
-            if not (is_number and np.isfinite(value)):
+            if not (is_number and _is_finite(value)):
                 raise ConfigError(f"{name} is {value!r}: give a finite number")
         row = len(self._ids)
         if row == self._world.row_capacity:
@@ -310,7 +320,7 @@ class Scheduler:
         Raises:
             UnknownNameError: No request of that id was added.
         """
-        if request_id not in self._rows:
+        if not isinstance(request_id, Hashable) or request_id not in self._rows:
             raise UnknownNameError("request", str(request_id), map(str, self._rows))
         return self._view(self._world.find(0, self._rows[request_id]))
 
@@ -340,6 +350,13 @@ def _num_tokens(request: Any) -> int:
 
 def _count_outputs(view: RequestView) -> int:
     return len(view.output)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
 
 
 def _check_count(name: str, value: object, lowest: int) -> None:

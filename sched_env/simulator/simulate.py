@@ -157,13 +157,29 @@ def at_load(table: RequestTable, load: float, capacity_rps: float) -> RequestTab
             f"{table.source.name}: all requests arrive at one time, so no load can be set; "
             "leave the load out"
         )
+    check_capacity(table, capacity_rps)
     return table.with_rate_scale(load * capacity_rps / table.mean_rate_rps)
+
+
+def check_capacity(table: RequestTable, capacity_rps: float) -> None:
+    """Refuse to set a load on a server that can serve none of the requests.
+
+    Raises:
+        ConfigError: The rate that fcfs drains is not finite.
+    """
+    if not math.isfinite(capacity_rps):
+        raise ConfigError(
+            f"{table.source.name}: no prompt fits this server, so it drains no rate that a load "
+            "could refer to; raise num_blocks, block_size or max_model_len, or keep the trace's "
+            "own rate (load: null)"
+        )
 
 
 def fcfs_capacity_rps(table: RequestTable, env: EnvConfig) -> float:
     """Return the rate at which fcfs drains all requests of ``table`` when present at time 0.
 
-    This is load 1.0. Nothing is shed or timed out in this run.
+    This is load 1.0; it is infinite where the server rejects every request. Nothing is shed or
+    timed out in this run.
     """
     patient = env.service.model_copy(update={"shed_hopeless": False, "request_timeout_s": None})
     at_once = table.with_columns(arrival_time_s=np.zeros(len(table)))

@@ -25,6 +25,30 @@ def test_the_ids_are_registered_once() -> None:
     assert IDS == ["sched_env/ContinuousBatching-v0"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_envs": 1.5}, "num_envs 1.5 is not allowed"),
+        ({"num_envs": "x"}, "num_envs 'x' is not allowed"),
+        ({"num_envs": True}, "num_envs True is not allowed"),
+        ({"num_envs": 10**9}, "GiB of memory, more than"),
+        ({"max_episode_steps": 0}, "max_episode_steps 0 is not allowed"),
+        ({"max_episode_steps": "x"}, "max_episode_steps 'x' is not allowed"),
+        ({"config": {1: 2}}, "1"),
+        ({"config": 5}, "config is 5"),
+        ({"config": {"scheduler": {"block_size": 2**31 - 1, "max_num_seqs": 1}}}, "no rate|GiB"),
+        ({"config": {"observation": {"num_waiting_slots": 10**9}}}, "GiB of memory, more than"),
+        ({"config": {"scheduler": {"max_model_len": 1}}}, "no prompt fits this server"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(
+    arguments: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sched_env.engine.world._memory_bytes", lambda: 2**31)
+    with pytest.raises(ConfigError, match=message):
+        ContinuousBatchingVectorEnv(**{"num_envs": 2, **arguments})
+
+
 @pytest.mark.parametrize("name", IDS)
 def test_gymnasium_finds_no_fault(name: str, config: Any, capsys: Any) -> None:
     check_env(gym.make(name, config=config).unwrapped)

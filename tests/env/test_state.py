@@ -59,6 +59,11 @@ def test_set_state_moves_to_another_environment(config: Any) -> None:
 def test_states_of_another_configuration_are_refused(config: Any, config_with: Any) -> None:
     env, _ = started(config)
     other = ContinuousBatchingEnv(config_with(scheduler={"max_num_seqs": 4}))
+    for junk in (5, {}, {"state": 3}):
+        with pytest.raises(ConfigError, match="give what get_state returned"):
+            ContinuousBatchingEnv(config=config).set_state(junk)
+        with pytest.raises(ConfigError, match="give what get_state returned"):
+            ContinuousBatchingVectorEnv(1, config=config).set_state(junk)
     with pytest.raises(ConfigError, match="same configuration"):
         other.set_state(env.get_state())
 

@@ -47,8 +47,20 @@ class Scalars:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize("seed", [0, 123])
-def test_rollouts_are_equal(config: Any, mode: AutoresetMode, seed: int) -> None:
+@pytest.mark.parametrize("kind", ["one trace", "two traces, warm, privileged"])
+def test_rollouts_are_equal(
+    config_with: Any, trace_file: str, mode: AutoresetMode, kind: str
+) -> None:
+    config, seed = config_with(episode={"horizon_s": 4.0}), 0
+    if kind != "one trace":
+        config, seed = (
+            config_with(
+                trace=[trace_file, "azure_code"],
+                observation={"privileged": True},
+                episode={"horizon_s": 2.0, "warmup_s": 1.0},
+            ),
+            123,
+        )
     vector = ContinuousBatchingVectorEnv(NUM_ENVS, config, autoreset_mode=mode)
     scalars = Scalars(config, seed, mode)
     observations, infos = vector.reset(seed=seed)
@@ -184,5 +196,10 @@ def test_seeds_of_a_list_go_to_their_environments(config: Any) -> None:
     observations, _ = vector.reset(seed=[7, 3, 7])
     for observation, seed in zip(observations, (7, 3, 7), strict=True):
         assert_equal(observation, ContinuousBatchingEnv(config).reset(seed=seed)[0])
+    for seed in (-1, 1.5, True, 2**63, "abc"):
+        with pytest.raises(ConfigError, match="seed"):
+            vector.reset(seed=seed)
+    with pytest.raises(ConfigError, match="one whole number for each of the 3"):
+        vector.step([[0], [1, 2], [0]])
     with pytest.raises(ConfigError, match="2 seeds given for 3"):
         vector.reset(seed=[1, 2])

@@ -236,6 +236,20 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
         small().add_request("a", 5, 2, **wrong)
 
 
+def test_arguments_of_another_kind_are_refused() -> None:
+    for wrong in ({"config": {"num_blocks": 3}}, {"sample_fn": 3}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            Scheduler(**wrong)  # pyright: ignore[reportArgumentType]
+    scheduler = Scheduler()
+    unhashable: Any = ["a"]
+    with pytest.raises(ConfigError, match="cannot be hashed"):
+        scheduler.add_request(unhashable, 1, 1)
+    with pytest.raises(UnknownNameError):
+        scheduler.request(unhashable)
+    with pytest.raises(ConfigError, match="priority"):
+        scheduler.add_request("a", 1, 1, priority=10**400)
+
+
 def test_calls_out_of_turn_are_refused() -> None:
     scheduler = small()
     scheduler.add_request("a", 5, 2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sched_env import EnvConfig, RequestTable, simulate
+from sched_env.cost import cost_record, lone_prefill_s, step_time_s
 from sched_env.engine.records import (
     EVENT_ADMIT,
     EVENT_ARRIVE,
@@ -248,6 +249,27 @@ def test_lengths_can_be_hidden_or_known(table: RequestTable) -> None:
     np.testing.assert_allclose(predicted(kind="none"), true.mean())
     noise = np.log(predicted(kind="noisy", sigma=0.5) / true)
     assert 0.4 < noise[true > 3].std() < 0.6
+
+
+def test_the_longest_prompt_costs_no_time_to_look_at(table: RequestTable) -> None:
+    tokens = np.full(250, 2**31 - 1)
+    env = EnvConfig(scheduler={"max_num_batched_tokens": 1})
+    result = simulate(table.with_columns(prompt_tokens=tokens), "fcfs", env)
+    assert (result.requests["finish_reason"] == TOO_LARGE).all()
+    with pytest.raises(ConfigError, match="no prompt fits this server"):
+        simulate(table.with_columns(prompt_tokens=tokens), "fcfs", env, load=1.0)
+
+
+@pytest.mark.parametrize(("prompt", "budget"), [(1, 1), (7, 8), (8, 8), (9, 8), (5000, 300)])
+def test_lone_prefill_is_the_sum_of_its_chunks(prompt: int, budget: int) -> None:
+    cost = cost_record(EnvConfig().cost).view(np.recarray)[0]
+    total_s, past = 0.0, 0
+    while past < prompt:
+        chunk = min(budget, prompt - past)
+        attention = max(chunk, cost.mixed_min_chunk_tokens) * (past + 0.5 * chunk)
+        total_s += step_time_s(cost, 0, 0, chunk, attention, 1)
+        past += chunk
+    assert lone_prefill_s(cost, prompt, budget) == pytest.approx(total_s, rel=1e-12)
 
 
 def test_wrong_arguments_are_refused(table: RequestTable) -> None:
