@@ -126,7 +126,11 @@ class ColumnSource(ABC):
         if len(bad):
             raise self.fault(int(bad[0]), column, self.values(column)[bad[0]], wanted)
         whole = bool(np.all(numbers == np.floor(numbers)))
-        return self.whole_numbers(column, maximum=MAX_TICKS) if whole else numbers
+        if not whole:
+            return numbers
+        if numbers.max(initial=0.0) < 2**53:  # a float holds every whole number up to here
+            return numbers.astype(np.int64)
+        return self.whole_numbers(column, maximum=MAX_TICKS)
 
     def id_lists(self, column: str) -> list[list[int]]:
         """Return a column of lists of whole numbers in the range of int64.

@@ -95,7 +95,8 @@ def _predictions(source: ColumnSource) -> npt.NDArray[np.float64]:
     values = source.numbers("predicted_output_tokens", empty=np.nan, wanted=wanted)
     wrong = np.flatnonzero(values <= 0)
     if len(wrong):
-        raise source.fault(int(wrong[0]), "predicted_output_tokens", values[wrong[0]], wanted)
+        given = source.values("predicted_output_tokens")[wrong[0]]
+        raise source.fault(int(wrong[0]), "predicted_output_tokens", given, wanted)
     return values
 
 

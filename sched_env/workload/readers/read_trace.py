@@ -60,6 +60,8 @@ def read_trace(
     """
     options = ReadOptions(**keywords)
     name = str(path_or_name)
+    if not name.strip():
+        raise TraceError(f"no trace is named: give a file or one of {', '.join(WORKLOADS)}")
     if name in WORKLOADS and format is None:
         return clean_rows(_embedded(name, options), name, options)
     path = Path(path_or_name)

@@ -141,3 +141,20 @@ def test_a_hundred_thousand_rows(tmp_path):
     (tmp_path / "g.csv").write_text("\n".join([header, *lines]))
     with pytest.raises(TraceError, match="line 77779, column output_tokens: 'x' is not"):
         read_trace(tmp_path / "g.csv")
+
+
+def test_whole_times_may_be_written_with_an_exponent(tmp_path):
+    (tmp_path / "g.csv").write_text("arrival_time_s,prompt_tokens,output_tokens\n0,1,2\n1e9,3,4\n")
+    assert read_trace(tmp_path / "g.csv").arrival_time_s.tolist() == [0.0, 1e9]
+
+
+def test_a_wrong_prediction_is_shown_as_it_is_written(tmp_path):
+    header = "arrival_time_s,prompt_tokens,output_tokens,predicted_output_tokens"
+    (tmp_path / "g.csv").write_text(f"{header}\n0,1,2,-4\n")
+    with pytest.raises(TraceError, match="predicted_output_tokens: '-4' is not a number > 0"):
+        read_trace(tmp_path / "g.csv")
+
+
+def test_no_name_is_no_folder():
+    with pytest.raises(TraceError, match="no trace is named"):
+        read_trace("")
