@@ -14,9 +14,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam
 
 from sched_env.agents.logs import NOT_TABULAR
-from sched_env.agents.networks import ObservationShape
+from sched_env.agents.networks import FlatNet, ObservationShape, PointerNet
 from sched_env.agents.policies import policy_parts
 from sched_env.agents.run_folder import flat_config
+from sched_env.agents.sb3 import SchedVecEnv
 from sched_env.agents.tags import tag_means
 from sched_env.config import ExperimentConfig
 
@@ -31,9 +32,10 @@ class EpisodeMetrics(BaseCallback):
         latest: The newest values, by tag.
     """
 
-    def __init__(self, shape: ObservationShape) -> None:
-        """Keep the sizes by which actions are told apart."""
+    def __init__(self, shape: ObservationShape, env: SchedVecEnv) -> None:
+        """Keep the sizes by which actions are told apart, and the environments that count."""
         super().__init__()
+        self.env = env
         self.shape = shape
         self.ended: list[Mapping[str, Any]] = []
         self.latest: dict[str, float] = {}
@@ -58,18 +60,18 @@ class EpisodeMetrics(BaseCallback):
 
     def _action_rates(self) -> dict[str, float]:
         """Return how often each kind of action was chosen in this rollout."""
-        actions = self.model.rollout_buffer.actions.reshape(-1)
+        buffer: Any = getattr(self.model, "rollout_buffer")  # noqa: B009  (untyped in the base)
+        actions = buffer.actions.reshape(-1)
         first_admit = self.shape.num_levels
         first_preempt = first_admit + self.shape.num_waiting_slots
-        env = self.training_env.unwrapped
-        invalid, steps = env.invalid_actions, env.steps
+        invalid, steps = self.env.invalid_actions, self.env.steps
         taken = max(steps - self._steps_before, 1)
         rates = {
             "policy/invalid_action_rate": (invalid - self._invalid_before) / taken,
             "policy/proceed_rate": float(np.mean(actions < first_admit)),
             "policy/full_level_rate": float(np.mean(actions == first_admit - 1)),
             "policy/preempt_rate": float(np.mean(actions >= first_preempt)),
-            "policy/discount_mean": float(self.model.rollout_buffer.discounts.mean()),
+            "policy/discount_mean": float(buffer.discounts.mean()),
         }
         self._invalid_before, self._steps_before = invalid, steps
         return rates
@@ -91,7 +93,7 @@ class RunDescription(BaseCallback):
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in flat_config(self.experiment).items()
         }
-        metrics = dict.fromkeys(HPARAM_METRICS, 0.0)
+        metrics: dict[str, float] = dict.fromkeys(map(str, HPARAM_METRICS), 0.0)
         self.logger.record("hparams", HParam(hparams, metrics), exclude=NOT_TABULAR)
         self.logger.dump(step=self.model.num_timesteps)
 
@@ -116,11 +118,13 @@ class WeightAverage:
 
 def actor_weights(policy: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a copy of the actor's tensors, by name."""
-    actor, _ = policy_parts(policy)
+    actor = policy_parts(policy)[0]
     return {name: tensor.detach().clone() for name, tensor in actor.state_dict().items()}
 
 
-def with_weights(policy: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+def with_weights(
+    policy: torch.nn.Module, weights: Mapping[str, torch.Tensor]
+) -> PointerNet | FlatNet:
     """Return a copy of the actor that holds ``weights``."""
     actor = copy.deepcopy(policy_parts(policy)[0])
     actor.load_state_dict(dict(weights))

@@ -49,6 +49,8 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
         dynamic_shapes={"observations": {0: batch}, "masks": {0: batch}},
         verbose=False,
     )
+    if program is None:
+        raise PolicyError(f"{path}: torch returned no ONNX graph; use the safetensors format")
     partial = path.with_name(f".{path.name}.partial")
     program.save(str(partial), external_data=False)
     _check_graph(partial, policy, observations, masks)
@@ -70,7 +72,7 @@ def _random_states(policy: ExportedPolicy) -> tuple[np.ndarray, np.ndarray]:
 def _check_graph(
     path: Path, policy: ExportedPolicy, observations: np.ndarray, masks: np.ndarray
 ) -> None:
-    import onnxruntime
+    import onnxruntime  # pyright: ignore[reportMissingImports]  (an extra)
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"observations": observations, "masks": masks})

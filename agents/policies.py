@@ -59,6 +59,8 @@ class _ScheduledPolicy:
     """The parts and the arithmetic shared by both policy classes (a mixin)."""
 
     net_arch: PolicySpec
+    optimizer_class: Any
+    optimizer_kwargs: dict[str, Any]
     actor: PointerNet | FlatNet
     critic: CriticNet
     prior: SoftPrior | None
@@ -164,11 +166,11 @@ class SchedulingPolicy(_ScheduledPolicy, ActorCriticPolicy):
         return self.action_dist.proba_distribution(action_logits=self.masked_logits(obs))
 
 
-def policy_parts(policy: nn.Module) -> tuple[PointerNet | FlatNet, PolicySpec]:
-    """Return actor and spec of a policy built here."""
+def policy_parts(policy: nn.Module) -> tuple[PointerNet | FlatNet, SoftPrior | None, PolicySpec]:
+    """Return actor, prior and spec of a policy built here."""
     if not isinstance(policy, _ScheduledPolicy):
         raise TypeError(
             f"{type(policy).__name__} is no scheduling policy: build it with "
             "MaskableSchedulingPolicy or SchedulingPolicy"
         )
-    return policy.actor, policy.net_arch
+    return policy.actor, policy.prior, policy.net_arch

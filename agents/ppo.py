@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sb3_contrib import MaskablePPO
@@ -11,7 +11,12 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import Schedule
 
 from sched_env.agents.policies import CRITIC_GROUP
-from sched_env.agents.rollout import ElapsedMaskableRolloutBuffer, ElapsedRolloutBuffer
+from sched_env.agents.rollout import (
+    DiscountSource,
+    ElapsedDiscountBuffer,
+    ElapsedMaskableRolloutBuffer,
+    ElapsedRolloutBuffer,
+)
 
 
 class _ElapsedPPO(OnPolicyAlgorithm):
@@ -25,8 +30,9 @@ class _ElapsedPPO(OnPolicyAlgorithm):
     def _setup_model(self) -> None:
         """Build policy and buffer, and tell the buffer where discounts come from."""
         super()._setup_model()
-        if self.env is not None:
-            self.rollout_buffer.discount_source = self.env.unwrapped
+        buffer = self.rollout_buffer
+        if self.env is not None and isinstance(buffer, ElapsedDiscountBuffer):
+            buffer.discount_source = cast("DiscountSource", self.env.unwrapped)
 
     def _update_learning_rate(
         self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer

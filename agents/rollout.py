@@ -63,7 +63,7 @@ def elapsed_advantages(
     return advantages
 
 
-class _ElapsedDiscount(RolloutBuffer):
+class ElapsedDiscountBuffer(RolloutBuffer):
     """Keep the discount of every step and use it in place of the constant (a mixin)."""
 
     def __init__(
@@ -105,7 +105,7 @@ class _ElapsedDiscount(RolloutBuffer):
         self.returns = self.advantages + self.values
 
 
-class ElapsedRolloutBuffer(_ElapsedDiscount):
+class ElapsedRolloutBuffer(ElapsedDiscountBuffer):
     """Rollout buffer for plain PPO.
 
     Use it as ``PPO(..., gamma=1.0, rollout_buffer_class=ElapsedRolloutBuffer,
@@ -125,7 +125,7 @@ class ElapsedRolloutBuffer(_ElapsedDiscount):
         super().add(obs, action, reward, episode_start, value, log_prob)
 
 
-class ElapsedMaskableRolloutBuffer(_ElapsedDiscount, MaskableRolloutBuffer):
+class ElapsedMaskableRolloutBuffer(ElapsedDiscountBuffer, MaskableRolloutBuffer):
     """Rollout buffer for MaskablePPO; the masks are stored as bool."""
 
     def reset(self) -> None:

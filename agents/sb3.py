@@ -110,7 +110,7 @@ class SchedVecEnv(VecEnv):
         for index in np.flatnonzero(dones):
             stats = {"r": float(self._returns[index]), "l": int(self._lengths[index]), "t": now_s}
             env_infos[index] = {
-                **_row(final, index),
+                **_row(final, int(index)),
                 "terminal_observation": np.array(infos["final_obs"][index], dtype=np.float32),
                 "TimeLimit.truncated": bool(truncated[index]),
                 "episode": stats,

@@ -38,6 +38,7 @@ from sched_env.agents.export import (
 )
 from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
+from sched_env.agents.policies import policy_parts
 from sched_env.agents.run_folder import RunFolder, open_run_folder, write_text
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.tags import SCORE_TAG, tag_means, validation_curves
@@ -177,7 +178,7 @@ class TrainingRun:
         self.total = planned_decisions(experiment.agent, experiment.total_decisions)
         self.model = make_model(experiment, env)
         self.average = WeightAverage(self.model.policy, experiment.agent.weight_average)
-        self.episodes = EpisodeMetrics(self.model.policy.net_arch.shape)
+        self.episodes = EpisodeMetrics(policy_parts(self.model.policy)[2].shape, env)
         self.best: dict[str, torch.Tensor] = {}
         self.history: list[dict[str, float]] = []
         place = latest_checkpoint(folder.checkpoints)
@@ -292,7 +293,9 @@ class TrainingRun:
         card = policy_card(self.experiment, num_decisions=kept_at, metrics=self.history)
         actor = with_weights(self.model.policy, weights)
         write_policy(self.folder.policy, exported_weights(actor), card)
-        parity = visited_parity(self.env, MaskedActor(actor, self.model.policy.prior), self.folder)
+        parity = visited_parity(
+            self.env, MaskedActor(actor, policy_parts(self.model.policy)[1]), self.folder
+        )
         summary = {
             "experiment": self.experiment.name,
             "seed": self.experiment.seed,
@@ -315,10 +318,11 @@ def visited_parity(
     num_public = policy.observation_size
     states: list[np.ndarray] = []
     masks: list[np.ndarray] = []
-    observations = env.reset()
+    observations: np.ndarray = env.reset()
     while sum(len(one) for one in states) < num_states:
         states.append(np.ascontiguousarray(observations[:, :num_public]))
         masks.append(env.action_masks().copy())
-        observations = env.step(policy.act(states[-1], masks[-1]))[0]
+        env.step_async(policy.act(states[-1], masks[-1]))
+        observations = env.step_wait()[0]
     visited = np.concatenate(states)[:num_states]
     return check_parity(actor, policy, visited, np.concatenate(masks)[:num_states])
