@@ -43,6 +43,7 @@ from sched_env.agents.run_folder import RunFolder, open_run_folder, write_text
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.tags import SCORE_TAG, tag_means, validation_curves
 from sched_env.config import ExperimentConfig
+from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError
 from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
@@ -122,7 +123,10 @@ def train(
 
     Raises:
         ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
+        TraceError: A trace cannot be read; nothing is written then.
     """
+    if not RunFolder(Path(run_dir)).config_file.exists():
+        read_tables(experiment.env)
     folder = _open(experiment, Path(run_dir), resume)
     done = folder.read_summary()
     if done is not None:

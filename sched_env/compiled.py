@@ -87,6 +87,11 @@ def compiled_part(function: _F) -> _F:
     return _njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
+def compiled_inline(function: _F) -> _F:
+    """Compile ``function`` into each of its callers: for the body of a hot loop."""
+    return _njit(function, inline="always")
+
+
 def _njit(function: Any, **options: Any) -> Any:
     return numba.njit(error_model="numpy", **options)(function)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sched_env.compiled import compiled_part
+from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.ending import first_token, settle
 from sched_env.engine.events import record
@@ -149,20 +149,24 @@ def deliver(state: Any, iterations: int) -> None:
     state.num_running = kept
 
 
-@compiled_part
+@compiled_inline
 def _append(state: Any, request: Any, iterations: int) -> None:
     """Append ``iterations`` output tokens to a request whose tokens are all computed."""
     if request.num_output_tokens == 0:
         first_token(state, request)
         record(state, EVENT_FIRST_TOKEN, request, 1, 0)
-    elif itl_counts_of(state).size > 0:
-        first_gap_s = state.clock_s - request.last_token_s
-        if iterations > 1:
-            first_gap_s = state.first_end_s - request.last_token_s
-        itl_counts_of(state)[itl_bin(first_gap_s)] += 1
+    elif state.num_itl_bins > 0:
+        _count_gap(state, request, iterations)
     request.last_token_s = state.clock_s
     request.num_output_tokens += iterations
     request.num_computed_tokens += iterations - 1
     state.num_output_tokens += iterations
     if iterations > 1:
         request.num_blocks = blocks_for(request.num_computed_tokens, state.block_size)
+
+
+@compiled_part
+def _count_gap(state: Any, request: Any, iterations: int) -> None:
+    """Count the time between the last token of a request and the first of this stretch."""
+    ended_s = state.clock_s if iterations == 1 else state.first_end_s
+    itl_counts_of(state)[itl_bin(ended_s - request.last_token_s)] += 1

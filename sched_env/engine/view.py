@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sched_env.compiled import compiled_part
+from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import tpot_slack_s
 from sched_env.engine.features import rise, show_progress
@@ -91,7 +91,7 @@ def _view_running(state: Any, best: float) -> None:
         _clear(slots[first + j])
 
 
-@compiled_part
+@compiled_inline
 def _view_moving(state: Any, request: Any, blocks: float, slot: Any) -> float:
     """Write the features that change with time; return the slack of the first token.
 

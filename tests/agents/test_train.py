@@ -12,9 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sched_env.agents.export import env_layout, observation_shape
 from sched_env.agents.run_folder import open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv
-from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult
+from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult, train
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
-from sched_env.errors import ConfigError
+from sched_env.errors import ConfigError, TraceError
 from tests.agents.fake_env import FakeVectorEnv
 
 UPDATE = 16 * 8
@@ -229,3 +229,10 @@ def test_a_checkpoint_cut_while_it_was_written_is_ignored(tmp_path: Path) -> Non
     _run(tmp_path)
     assert not partial.exists()
     assert json.loads((tmp_path / "summary.json").read_text())["num_decisions"] == 6 * UPDATE
+
+
+def test_a_trace_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> None:
+    experiment = _experiment(env=EnvConfig(trace=str(tmp_path / "missing.csv")))
+    with pytest.raises(TraceError, match="missing.csv"):
+        train(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
