@@ -233,6 +233,6 @@ def test_a_checkpoint_cut_while_it_was_written_is_ignored(tmp_path: Path) -> Non
 
 def test_a_trace_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> None:
     experiment = _experiment(env=EnvConfig(trace=str(tmp_path / "missing.csv")))
-    with pytest.raises(TraceError, match="missing.csv"):
+    with pytest.raises(TraceError, match=r"missing\.csv"):
         train(experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
