@@ -84,7 +84,7 @@ class CellRunner:
         table = window.table
         if cell.load is not None:
             table = at_load(table, cell.load, window.capacity_rps)
-        result = simulate(table, policy, seen_by(policy, setting.env), seed=cell.seed)
+        result = simulate(table, policy, setting.env, seed=cell.seed)
         labels = {
             "policy": cell.policy.label,
             "trace": cell.trace.label,
@@ -123,21 +123,6 @@ _WINDOWS_KEPT = 8
 def is_drawn(trace: TraceEntry) -> bool:
     """Return whether the trace is an embedded workload, drawn anew for each seed."""
     return isinstance(trace.source, str) and trace.source in WORKLOADS
-
-
-def seen_by(policy: Heuristic | ExportedPolicy, env: EnvConfig) -> EnvConfig:
-    """Return the environment with as many slots as an exported policy was trained with.
-
-    How much of the queue a policy looks at is its own affair; the server stays the same.
-    """
-    if isinstance(policy, Heuristic):
-        return env
-    seen = policy.card.observation
-    return env.replace(
-        observation=env.observation.replace(
-            num_waiting_slots=seen.num_waiting_slots, num_running_slots=seen.num_running_slots
-        )
-    )
 
 
 def length_prediction_text(service: ServiceConfig) -> str:

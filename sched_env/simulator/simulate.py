@@ -119,6 +119,7 @@ def _run_network(
     table: RequestTable, network: ExportedPolicy, env: EnvConfig, seed: int, record_events: bool
 ) -> SimulationResult:
     until_s = _cut_off_s(table)
+    env = seen_by(network, env)
     screen = cast("Heuristic", resolve_policy(env.observation.screen))
     num_events = _FIRST_EVENTS if record_events else 0
     world = run_world(env, table, screen, seed=seed, until_s=until_s, num_events=num_events)
@@ -138,6 +139,19 @@ def _run_network(
         num_decisions += 1
         num_invalid += int(results[0, 5])
     return read_result(world, 0, len(table), num_decisions, num_invalid)
+
+
+def seen_by(network: ExportedPolicy, env: EnvConfig) -> EnvConfig:
+    """Return the environment with as many slots as an exported policy was trained with.
+
+    How much of the queue a policy looks at is its own affair; the server stays the same.
+    """
+    seen = network.card.observation
+    return env.replace(
+        observation=env.observation.replace(
+            num_waiting_slots=seen.num_waiting_slots, num_running_slots=seen.num_running_slots
+        )
+    )
 
 
 def at_load(table: RequestTable, load: float, capacity_rps: float) -> RequestTable:
