@@ -43,7 +43,6 @@ FINISH_REASON_NAMES = (
 
 # Which running request makes room when blocks run short.
 VICTIM_TAIL, VICTIM_LARGEST_KEY = range(2)
-VICTIM_NAMES = ("tail", "largest_key")
 
 # Kinds of events.
 (
@@ -158,7 +157,6 @@ _LIMITS = [
     ("max_model_len", "i8"),
     ("reserve_full_isl", "i1"),
     ("readmit_after_preemption", "i1"),
-    ("skip_after_self_preemption", "i1"),  # go on with the next running request
     ("victim", "i1"),
     ("static_order", "i1"),  # waiting keys do not change with time
     ("jump_ahead", "i1"),
@@ -170,7 +168,6 @@ _LIMITS = [
     ("num_waiting_slots", "i8"),
     ("num_running_slots", "i8"),
     ("privileged", "i1"),
-    ("raise_invalid", "i1"),
     ("horizon_s", "f8"),
     ("warmup_s", "f8"),
     ("discount_time_s", "f8"),
@@ -288,7 +285,6 @@ _STATE = [
 ]
 
 SERVER = np.dtype(_LIMITS + _ADDRESSES + _STATE, align=True)
-ADDRESS_FIELDS = tuple(name for name, _ in _ADDRESSES)
 
 
 class Arrays(NamedTuple):

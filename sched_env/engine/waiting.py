@@ -128,13 +128,5 @@ def reorder(state: Any, key: Any) -> None:
         request = requests_of(state)[backlog_of(state)[position].row]
         if is_waiting(request):
             request.key, request.second_key = key(request, state.clock_s)
-            push(
-                backlog_of(state),
-                state.num_backlog,
-                request.key,
-                request.second_key,
-                request.tie,
-                request.row,
-            )
-            state.num_backlog += 1
+            _push_back(state, request)
     _refill(state)
