@@ -14,7 +14,13 @@ from sched_env.registration import register_envs
 if TYPE_CHECKING:
     from sched_env.config import EnvConfig, SchedulerConfig
     from sched_env.env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
-    from sched_env.simulator import Scheduler, SimulationResult, simulate
+    from sched_env.simulator import (
+        DecodeSchedulerSim,
+        RequestState,
+        Scheduler,
+        SimulationResult,
+        simulate,
+    )
     from sched_env.workload import RequestTable, read_trace
 
 __version__ = "0.1.0"
@@ -22,7 +28,9 @@ __version__ = "0.1.0"
 __all__ = [
     "ContinuousBatchingEnv",
     "ContinuousBatchingVectorEnv",
+    "DecodeSchedulerSim",
     "EnvConfig",
+    "RequestState",
     "RequestTable",
     "Scheduler",
     "SchedulerConfig",
@@ -36,7 +44,9 @@ __all__ = [
 _HOMES = {
     "ContinuousBatchingEnv": "sched_env.env",
     "ContinuousBatchingVectorEnv": "sched_env.env",
+    "DecodeSchedulerSim": "sched_env.simulator",
     "EnvConfig": "sched_env.config",
+    "RequestState": "sched_env.simulator",
     "RequestTable": "sched_env.workload",
     "Scheduler": "sched_env.simulator",
     "SchedulerConfig": "sched_env.config",

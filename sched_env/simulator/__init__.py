@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from sched_env.simulator.decode_scheduler import DecodeSchedulerSim, RequestState
 from sched_env.simulator.result import SimulationResult
 from sched_env.simulator.scheduler import RequestView, Scheduler
 from sched_env.simulator.simulate import at_load, fcfs_capacity_rps, simulate
 
 __all__ = [
+    "DecodeSchedulerSim",
+    "RequestState",
     "RequestView",
     "Scheduler",
     "SimulationResult",
