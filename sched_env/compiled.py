@@ -21,6 +21,7 @@ import numba
 
 _PACKAGE = Path(__file__).resolve().parent
 _CORE_FOLDERS = ("engine", "cost", "workload")
+_CALLED_FROM = {"simulator": ("policy",)}  # folders beyond the core whose kernels a folder calls
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -29,7 +30,7 @@ def _source_hash(folder: str) -> str:
     """Return a hash of all that a kernel defined in ``folder`` can depend on."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     digest.update(f"{numba.__version__}|{llvmlite.binding.get_host_cpu_name()}".encode())
-    for name in sorted({*_CORE_FOLDERS, folder}):
+    for name in sorted({*_CORE_FOLDERS, *_CALLED_FROM.get(folder, ()), folder}):
         for path in sorted((_PACKAGE / name).glob("*.py")):
             text = path.read_bytes()
             if name == "engine" or b"sched_env.compiled" in text:

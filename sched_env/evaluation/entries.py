@@ -177,7 +177,9 @@ def _folder_name(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> str:
 def _description(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> dict[str, Any]:
     described: dict[str, Any] = {"policy": target if isinstance(target, str) else policy.name}
     described |= {"reference": policy.reference, "parameters": dict(policy.parameters)}
-    if policy.kind == "network":
+    if policy.kind == "heuristic":
+        described["scheduler"] = dict(policy.scheduler)
+    else:
         described["weights_sha256"] = policy.weights_sha256
     return described
 

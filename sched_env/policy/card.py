@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 import pydantic
 
 from sched_env.errors import PolicyError
+from sched_env.policy.linear_score import LinearShape, linear_tensor_shapes
 from sched_env.policy.mlp import mlp_tensor_shapes
 from sched_env.policy.normalisation import normalisation_tensor_shapes
 from sched_env.policy.pointer import PointerShape, pointer_tensor_shapes
@@ -160,6 +161,16 @@ class MlpArchitecture(_Model):
     activation: Literal["relu", "tanh"] = "tanh"
 
 
+class LinearScoreArchitecture(_Model):
+    """The score of `sched_env.policy.linear_score`."""
+
+    kind: Literal["linear_score"] = "linear_score"
+    size_feature: _Text = "blocks_of_pool"
+    """Name of the slot feature with a request's blocks over the pool."""
+    free_feature: _Text = "ledger_kv"
+    """Name of the global feature with the free blocks over the pool."""
+
+
 class NoNormalisation(_Model):
     """The network reads the observation as it is."""
 
@@ -219,7 +230,8 @@ class PolicyCard(_Model):
     """Environment that it was trained in; the number after ``-v`` is the environment's version."""
     observation: ObservationSchema
     architecture: Annotated[
-        PointerArchitecture | MlpArchitecture, pydantic.Field(discriminator="kind")
+        PointerArchitecture | MlpArchitecture | LinearScoreArchitecture,
+        pydantic.Field(discriminator="kind"),
     ]
     normalisation: Annotated[
         NoNormalisation | StandardNormalisation, pydantic.Field(discriminator="kind")
@@ -246,12 +258,28 @@ class PolicyCard(_Model):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _watermark_reads_features(self) -> PolicyCard:
+        if self.architecture.kind != "linear_score":
+            return self
+        for part, kind in (("size", "slot"), ("free", "global")):
+            known = [one.name for one in getattr(self.observation, f"{kind}_features")]
+            named = getattr(self.architecture, f"{part}_feature")
+            if named not in known:
+                raise ValueError(
+                    f"architecture.{part}_feature {named!r} is no {kind} feature; "
+                    f"use one of {', '.join(known)}"
+                )
+        return self
+
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every tensor that the weights file must hold."""
         schema = self.observation
         num_features, num_globals = len(schema.slot_features), len(schema.global_features)
         if self.architecture.kind == "pointer":
             shapes = pointer_tensor_shapes(self.pointer_shape())
+        elif self.architecture.kind == "linear_score":
+            shapes = linear_tensor_shapes(num_features, num_globals, schema.num_levels)
         else:
             shapes = mlp_tensor_shapes(self.mlp_sizes())
         if self.normalisation.kind == "standard":
@@ -274,6 +302,26 @@ class PolicyCard(_Model):
             len(schema.global_features),
             schema.num_levels,
             self.architecture.hidden_size,
+        )
+
+    def linear_shape(self) -> LinearShape:
+        """Return the sizes of the linear score.
+
+        Raises:
+            PolicyError: If the architecture is another.
+        """
+        if self.architecture.kind != "linear_score":
+            raise PolicyError(f"architecture {self.architecture.kind!r} is no linear score")
+        schema = self.observation
+        slot_names = [feature.name for feature in schema.slot_features]
+        global_names = [feature.name for feature in schema.global_features]
+        return LinearShape(
+            schema.num_waiting_slots,
+            len(slot_names),
+            len(global_names),
+            schema.num_levels,
+            slot_names.index(self.architecture.size_feature),
+            global_names.index(self.architecture.free_feature),
         )
 
     def mlp_sizes(self) -> tuple[int, ...]:

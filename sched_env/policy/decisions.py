@@ -12,6 +12,7 @@ import numpy as np
 
 from sched_env.compiled import compiled, compiled_part
 from sched_env.policy.layers import MASKED_LOGIT, best_legal, copy_into
+from sched_env.policy.linear_score import LinearShape, linear_logits
 from sched_env.policy.mlp import mlp_logits
 from sched_env.policy.normalisation import normalise
 from sched_env.policy.pointer import PointerShape, pointer_logits
@@ -24,8 +25,9 @@ class Network(NamedTuple):
     Attributes:
         flat: float32 (num_parameters,), the tensors in the order of their ``tensor_shapes``.
         sizes: int64 (6,) or more: K, J, F, G, L, index of the prior's score feature (-1: none);
-            then the hidden size of a pointer network, or 1 for tanh (0 for ReLU) and the widths
-            of a flat network from the input to the actions.
+            then the hidden size of a pointer network; or 1 for tanh (0 for ReLU) and the widths
+            of a flat network from the input to the actions; or the indices of the two features
+            that a linear score's watermark reads.
         numbers: float32 (9,): clip of the normalisation, then the numbers of the prior.
         norm: float32 (2F + 2G,): mean and inverse standard deviation of slot features, then of
             globals; size 0 for no normalisation.
@@ -157,4 +159,43 @@ def decide_mlp(
         slots = row[: num_slots * size].reshape(num_slots, size)
         _normalise_row(row, seen, network.norm, network.numbers[0], x)
         mlp_logits(network.flat, network.sizes[7:], is_tanh, x, logits[index])
+        actions[index] = _choose(slots, seen, prior, masks[index], logits[index])
+
+
+@compiled
+def decide_linear(
+    network: Network,
+    observations: np.ndarray,
+    masks: np.ndarray,
+    logits: np.ndarray,
+    actions: np.ndarray,
+) -> None:
+    """Decide N times with a linear score.
+
+    Args:
+        network: The score.
+        observations: float32 (N, num_public).
+        masks: int8 (N, num_actions), 1 = legal.
+        logits: float32 (N, num_actions), filled in place.
+        actions: int64 (N,), filled in place; -1 where no action is legal.
+    """
+    seen, prior = _unpack(network)
+    num_slots = seen.num_waiting_slots + seen.num_running_slots
+    size = seen.num_slot_features
+    edge = num_slots * size
+    shape = LinearShape(
+        seen.num_waiting_slots,
+        size,
+        seen.num_globals,
+        seen.num_levels,
+        network.sizes[6],
+        network.sizes[7],
+    )
+    x = np.empty(observations.shape[1], np.float32)
+    for index in range(observations.shape[0]):
+        row = observations[index]
+        slots = row[:edge].reshape(num_slots, size)
+        _normalise_row(row, seen, network.norm, network.numbers[0], x)
+        inputs, free = x[:edge].reshape(num_slots, size), row[edge + shape.free_feature]
+        linear_logits(network.flat, shape, inputs, x[edge:], slots, free, logits[index])
         actions[index] = _choose(slots, seen, prior, masks[index], logits[index])

@@ -27,6 +27,7 @@ from typing import Any, Literal, Self
 import numba
 
 from sched_env.compiled import compiled
+from sched_env.config.scheduler import SchedulerConfig
 from sched_env.engine.keycall import KEY_SIGNATURE, register_key
 from sched_env.engine.records import REQUEST
 from sched_env.errors import PolicyError, did_you_mean
@@ -35,6 +36,9 @@ from sched_env.policy.protocol import KeyFunction, ParameterValue
 
 HIDDEN_FIELDS = ("output_tokens", "stop_at_tokens", "stop_reason")
 """Fields of a request that no server knows in advance; a key that reads one is privileged."""
+
+BUDGETS = ("max_num_batched_tokens", "max_num_seqs", "num_blocks", "block_size", "max_model_len")
+"""What a server has to give: the same for every policy that is compared."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(:[A-Za-z_]\w*)?|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -50,6 +54,8 @@ class Heuristic:
             sorts once instead of before each iteration.
         reference: A paper, a book or a system that describes the heuristic.
         parameters: The constants in the key, for results and reports.
+        scheduler: Switches of the server that belong to the policy, such as its victim rule: fields
+            of ``SchedulerConfig`` other than `BUDGETS`, laid over those of the environment.
     """
 
     name: str
@@ -57,6 +63,7 @@ class Heuristic:
     static: bool = False
     reference: str = ""
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    scheduler: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["heuristic"] = field(default="heuristic", init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +72,7 @@ class Heuristic:
                 f"policy name {self.name!r} is not allowed: use lower-case letters, digits and _"
             )
         _check_arguments(self.name, self.function)
+        _check_switches(self.name, self.scheduler)
         if self.static and _reads_name(self.function, list(_code(self.function).co_varnames)[1]):
             raise PolicyError(
                 f"key function of {self.name!r} reads the clock and is declared static=True: "
@@ -89,6 +97,10 @@ class Heuristic:
     def _compiled_key(self) -> Callable[..., Any]:
         """The compiled key; held here because its addresses die with it."""
         return _compile(self.name, self.function)
+
+    def on_server(self, config: SchedulerConfig) -> SchedulerConfig:
+        """Return a server's budgets and rules with the policy's own switches laid over them."""
+        return config.replace(**self.scheduler) if self.scheduler else config
 
     def __call__(self, request: Any, now_s: float) -> tuple[float, float]:
         """Compute the key of one request in plain Python.
@@ -115,8 +127,9 @@ class Heuristic:
         place = self.function.__module__, self.function.__qualname__
         if getattr(sys.modules.get(place[0]), place[1], None) is self:
             return _at_place, place
-        parameters = dict(self.parameters)
-        return type(self), (self.name, self.function, self.static, self.reference, parameters)
+        parameters, scheduler = dict(self.parameters), dict(self.scheduler)
+        made_of = self.name, self.function, self.static, self.reference, parameters, scheduler
+        return type(self), made_of
 
 
 def _at_place(module_name: str, name: str) -> Heuristic:
@@ -130,6 +143,7 @@ def heuristic(
     static: bool = False,
     reference: str = "",
     parameters: Mapping[str, ParameterValue] | None = None,
+    scheduler: Mapping[str, Any] | None = None,
 ) -> Callable[[KeyFunction], Heuristic]:
     """Make a key function a heuristic and register it under ``name``.
 
@@ -138,14 +152,17 @@ def heuristic(
         static: True if the key of a waiting request does not change with time.
         reference: A paper, a book or a system that describes the heuristic.
         parameters: The constants in the key, for results and reports.
+        scheduler: Switches of the server that belong to the policy; no budgets.
 
     Raises:
         PolicyError: If the name is taken or malformed, if the function does not take
-            ``(request, now)``, or if it is declared static and reads the clock.
+            ``(request, now)``, if it is declared static and reads the clock, or if ``scheduler``
+            names a budget or no switch.
     """
 
     def decorate(function: KeyFunction) -> Heuristic:
-        made = Heuristic(name, _plain(function), static, reference, dict(parameters or {}))
+        own, switches = dict(parameters or {}), dict(scheduler or {})
+        made = Heuristic(name, _plain(function), static, reference, own, switches)
         register(made)
         return made
 
@@ -224,6 +241,22 @@ def _check_arguments(name: str, function: Any) -> None:
             f"key function of {name!r} takes {inspect.signature(function)}: "
             "it must take (request, now)"
         )
+
+
+def _check_switches(name: str, switches: Mapping[str, Any]) -> None:
+    known = [field for field in SchedulerConfig.model_fields if field not in BUDGETS]
+    for switch in switches:
+        if switch in BUDGETS:
+            raise PolicyError(
+                f"policy {name!r} sets {switch}: budgets are the server's and the same for every "
+                f"policy; a policy may set {', '.join(known)}"
+            )
+        if switch not in known:
+            raise PolicyError(
+                f"policy {name!r} sets {switch!r}, which is no switch of a server."
+                f"{did_you_mean(switch, known)} Known: {', '.join(known)}"
+            )
+    SchedulerConfig(**switches)
 
 
 def _reads_name(function: Any, name: str) -> bool:

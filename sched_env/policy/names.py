@@ -1,24 +1,18 @@
-"""The registry: which heuristic has which name."""
+"""The registry: which policy has which name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from sched_env.errors import PolicyError
 
 
 class Registered(Protocol):
-    """What the registry needs to know of a heuristic."""
+    """What the registry needs to know of a policy."""
 
     @property
     def name(self) -> str:
         """The name it is registered under."""
-        ...
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """Its key function, by whose module and name it is told from others."""
         ...
 
 
@@ -26,13 +20,12 @@ _registered: dict[str, Any] = {}
 
 
 def register(policy: Registered) -> None:
-    """Add a heuristic to the registry.
+    """Add a policy to the registry.
 
-    Registering a function again from the same module and name, as a reloaded module does,
-    replaces the former.
+    Registering again from the same place, as a reloaded module does, replaces the former.
 
     Raises:
-        PolicyError: If another function holds the name.
+        PolicyError: If a policy from another place holds the name.
     """
     holder = _registered.get(policy.name)
     if holder is not None and _origin(holder) != _origin(policy):
@@ -49,9 +42,11 @@ def known_policies() -> tuple[str, ...]:
 
 
 def find_registered(name: str) -> Any:
-    """Return the heuristic of that name, or ``None``."""
+    """Return the policy of that name, or ``None``."""
     return _registered.get(name)
 
 
 def _origin(policy: Registered) -> str:
-    return f"{policy.function.__module__}.{policy.function.__qualname__}"
+    """Return where in the code a policy is made: by its key function, or by what holds its name."""
+    made_by = getattr(policy, "function", type(policy))
+    return f"{made_by.__module__}.{made_by.__qualname__}"

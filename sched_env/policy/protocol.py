@@ -6,8 +6,9 @@ the token budget prefill may take. There are two kinds:
 - a `Heuristic` ranks with a key function, smaller first, compiled into the core. Requests are
   admitted in that order until one does not fit, victims follow the server's ``victim`` rule, and
   the budget is the full one.
-- an `ExportedPolicy` is a network that reads an observation and a mask, and answers with one
-  action: proceed at a prefill level, admit a waiting slot, or preempt a running slot.
+- an `ExportedPolicy` is a network, or a linear score, that reads an observation and a mask, and
+  answers with one action: proceed at a prefill level, admit a waiting slot, or preempt a running
+  slot.
 
 Both rule by the same decisions, taken before the scheduler's own rules run unchanged. So neither
 can break the server's accounting, and either can drive a real server from outside.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
-PolicyKind = Literal["heuristic", "network"]
+PolicyKind = Literal["heuristic", "score", "network"]
 ParameterValue = float | int | str | bool | None
 KeyFunction = Callable[[Any, float], tuple[float, float] | float]
 """``key(request, now_s)``: ``request`` is a REQUEST record, smaller keys are served first."""
@@ -35,7 +36,7 @@ class Policy(Protocol):
 
     @property
     def kind(self) -> PolicyKind:
-        """``"heuristic"`` or ``"network"``."""
+        """``"heuristic"``, ``"score"`` or ``"network"``."""
         ...
 
     @property

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -19,15 +19,17 @@ import numpy as np
 
 from sched_env.errors import PolicyError
 from sched_env.policy.card import LayoutLike, ObservationSchema, PolicyCard
-from sched_env.policy.decisions import Network, decide_mlp, decide_pointer
+from sched_env.policy.decisions import Network, decide_linear, decide_mlp, decide_pointer
 from sched_env.policy.format import read_policy
 from sched_env.policy.prior import PriorParameters
 from sched_env.policy.protocol import ParameterValue
 
+_KERNELS = {"pointer": decide_pointer, "mlp": decide_mlp, "linear_score": decide_linear}
+
 
 @dataclass(frozen=True, eq=False)
 class ExportedPolicy:
-    """A trained network that decides: the best legal action, the lowest index on ties.
+    """A network or a score that decides: the best legal action, the lowest index on ties.
 
     Attributes:
         card: What the policy says about itself.
@@ -40,7 +42,11 @@ class ExportedPolicy:
     weights: Mapping[str, np.ndarray]
     weights_sha256: str = ""
     folder: Path | None = None
-    kind: Literal["network"] = field(default="network", init=False)
+
+    @property
+    def kind(self) -> Literal["network", "score"]:
+        """Return "score" for a linear score, which no training by gradients has seen."""
+        return "score" if self.card.architecture.kind == "linear_score" else "network"
 
     @property
     def name(self) -> str:
@@ -139,7 +145,7 @@ class ExportedPolicy:
 
     @cached_property
     def _kernel(self) -> Callable[..., None]:
-        return decide_pointer if self.card.architecture.kind == "pointer" else decide_mlp
+        return _KERNELS[self.card.architecture.kind]
 
     @cached_property
     def network(self) -> Network:
@@ -156,6 +162,8 @@ class ExportedPolicy:
         ]
         if architecture.kind == "pointer":
             sizes.append(architecture.hidden_size)
+        elif architecture.kind == "linear_score":
+            sizes += card.linear_shape()[-2:]
         else:
             sizes += [int(architecture.activation == "tanh"), *card.mlp_sizes()]
         flat, norm = [], [np.empty(0, np.float32)]

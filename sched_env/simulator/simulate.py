@@ -18,6 +18,7 @@ from sched_env.errors import ConfigError, TraceError
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
+from sched_env.simulator.deciding_run import AskingRun, DecidingRun
 from sched_env.simulator.result import SimulationResult, read_result
 from sched_env.workload.table import RequestTable
 
@@ -71,8 +72,9 @@ def simulate(
     if load is not None:
         table = at_load(table, load, fcfs_capacity_rps(table, env))
     if isinstance(decider, Heuristic):
+        env = env.replace(scheduler=decider.on_server(env.scheduler))
         return _run_heuristic(table, decider, env, seed, record_events)
-    return _run_network(table, decider, env, seed, record_events)
+    return _run_deciding(table, decider, env, seed, record_events)
 
 
 def check_seed(seed: int) -> None:
@@ -115,30 +117,29 @@ def _make_event_room(world: World, count: int) -> None:
         world.grow_events()
 
 
-def _run_network(
-    table: RequestTable, network: ExportedPolicy, env: EnvConfig, seed: int, record_events: bool
+def _run_deciding(
+    table: RequestTable, policy: ExportedPolicy, env: EnvConfig, seed: int, record_events: bool
 ) -> SimulationResult:
     until_s = _cut_off_s(table)
-    env = seen_by(network, env)
+    env = seen_by(policy, env)
     screen = cast("Heuristic", resolve_policy(env.observation.screen))
     num_events = _FIRST_EVENTS if record_events else 0
     world = run_world(env, table, screen, seed=seed, until_s=until_s, num_events=num_events)
-    network.check_layout(world.layout)
-    observations, masks, results = world.buffers()
-    kernels.reset_one(world.arrays)
+    policy.check_layout(world.layout)
+    run: DecidingRun | AskingRun
+    run = (
+        DecidingRun(world, policy)
+        if isinstance(policy, ExportedPolicy)
+        else AskingRun(world, policy)
+    )
     # Where nothing is to decide, each request is admitted and preempted once at most.
     room = 2 * len(table)
     _make_event_room(world, room)
-    kernels.begin_decisions(world.arrays, world.key.addresses, observations, masks)
-    state = world.state[0]
-    num_decisions, num_invalid = 0, 0
-    while not (state["terminated"] or state["truncated"]):
+    run.begin()
+    _make_event_room(world, room)
+    while not run.advance(1 if record_events else _BATCHES_PER_CALL):
         _make_event_room(world, room)
-        actions = network.act(observations, masks)
-        world.step(actions, observations, masks, results)
-        num_decisions += 1
-        num_invalid += int(results[0, 5])
-    return read_result(world, 0, len(table), num_decisions, num_invalid)
+    return read_result(world, 0, len(table), run.num_decisions, run.num_invalid_actions)
 
 
 def seen_by(network: ExportedPolicy, env: EnvConfig) -> EnvConfig:

@@ -9,12 +9,27 @@ import numpy as np
 import pytest
 
 from sched_env import EnvConfig, RequestTable, simulate
+from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
 from sched_env.engine.records import EVENT_ADMIT, EVENT_PREEMPT, REQUEST, SHED
+from sched_env.errors import PolicyError
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.names import known_policies
 from sched_env.policy.registry import resolve_policy
 
-NAMES = ("aging", "deadline", "fcfs", "fixed_priority", "sjf", "weighted_sjf")
+NAMES = (
+    "aging",
+    "deadline",
+    "edf",
+    "fcfs",
+    "fixed_priority",
+    "least_attained",
+    "mlfq",
+    "random",
+    "sjf",
+    "sjf_aging",
+    "srpt",
+    "weighted_sjf",
+)
 
 
 def work_s(one: Any) -> float:
@@ -29,6 +44,31 @@ def slack_s(one: Any, now: float) -> float:
     return due_s - now - float(one.lone_prefill_s)
 
 
+def due_s(one: Any, now: float) -> float:
+    return slack_s(one, now) + now + float(one.lone_prefill_s)
+
+
+def left_s(one: Any) -> float:
+    tokens = int(one.prompt_tokens + one.num_output_tokens - one.num_computed_tokens)
+    output = max(float(one.predicted_output_tokens) - int(one.num_output_tokens), 1.0)
+    prefill_s = float(one.lone_prefill_s) * tokens / int(one.prompt_tokens)
+    return prefill_s + output * float(one.token_time_s)
+
+
+def attained(one: Any) -> int:
+    return int(one.num_computed_tokens) + int(one.num_recomputed_tokens)
+
+
+def queue(one: Any, now: float) -> int:
+    since = one.arrival_time_s if math.isnan(one.last_token_s) else one.last_token_s
+    if now - since >= 5.0:
+        return 0
+    level, quantum = 0, 256
+    while quantum < max(attained(one), int(one.prompt_tokens)):
+        level, quantum = level + 1, 2 * quantum
+    return level
+
+
 DEFINITIONS: dict[str, Any] = {
     "fcfs": lambda one, now: int(one.row),
     "fixed_priority": lambda one, now: (-float(one.priority), float(one.arrival_time_s)),
@@ -37,6 +77,11 @@ DEFINITIONS: dict[str, Any] = {
         float(one.arrival_time_s),
     ),
     "deadline": slack_s,
+    "edf": due_s,
+    "least_attained": lambda one, now: (attained(one), float(one.arrival_time_s)),
+    "mlfq": lambda one, now: (queue(one, now), float(one.arrival_time_s)),
+    "sjf_aging": lambda one, now: work_s(one) - 0.02 * (now - float(one.arrival_time_s)),
+    "srpt": lambda one, now: left_s(one),
     "sjf": lambda one, now: work_s(one),
     "weighted_sjf": lambda one, now: -float(one.weight) / work_s(one),
 }
@@ -48,6 +93,7 @@ def waiting() -> Any:
     rng = np.random.default_rng(0)
     requests = np.zeros(40, REQUEST).view(np.recarray)
     requests.row = np.arange(40)
+    requests.prompt_tokens = rng.integers(20, 4000, 40)
     requests.arrival_time_s = np.sort(rng.uniform(0, 30, 40))
     requests.priority = rng.integers(1, 5, 40)
     requests.weight = rng.choice([1.0, 2.0, 4.0], 40)
@@ -60,6 +106,9 @@ def waiting() -> Any:
     requests.num_output_tokens = np.where(has_token, rng.integers(1, 50, 40), 0)
     late_s = requests.arrival_time_s + rng.uniform(0, 1, 40)
     requests.first_token_s = np.where(has_token, late_s, np.nan)
+    recent_s = requests.first_token_s + rng.uniform(0, 1, 40)
+    requests.last_token_s = np.where(has_token, np.minimum(recent_s, 30.0), np.nan)
+    requests.num_recomputed_tokens = np.where(has_token, requests.prompt_tokens + 7, 0)
     return requests
 
 
@@ -68,8 +117,10 @@ def order_by(key: Any, requests: Any, now: float) -> list[int]:
 
 
 def test_all_have_names_references_and_definitions() -> None:
-    assert known_policies() == NAMES
-    assert set(DEFINITIONS) == set(NAMES)
+    assert {name for name in known_policies() if resolve_policy(name).kind == "heuristic"} == {
+        *NAMES
+    }
+    assert {*DEFINITIONS, "random"} == {*NAMES}
     for name in NAMES:
         policy = resolve_policy(name)
         assert isinstance(policy, Heuristic)
@@ -77,7 +128,7 @@ def test_all_have_names_references_and_definitions() -> None:
         assert not policy.privileged
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "random"])
 def test_order_is_that_of_the_definition(name: str, waiting: Any) -> None:
     key = resolve_policy(name)
     assert order_by(key, waiting, 30.0) == order_by(DEFINITIONS[name], waiting, 30.0)
@@ -198,3 +249,59 @@ def test_a_key_of_ones_own_changes_the_whole_scheduler() -> None:
     )
     mine = Heuristic("longest_first", longest_first, static=True)
     assert admissions(served(mine, table)) == [0, 2, 3, 1]
+
+
+def test_random_order_is_fixed_for_a_row_and_like_a_draw_between_rows(waiting: Any) -> None:
+    key = resolve_policy("random")
+    drawn = np.array([key(one, 0.0)[0] for one in waiting])
+    assert drawn.tolist() == [key(one, 99.0)[0] for one in waiting]
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    assert 0.3 < drawn.mean() < 0.7
+    assert abs(np.corrcoef(drawn, np.arange(40))[0, 1]) < 0.4
+
+
+def test_aging_bounds_how_long_a_long_job_is_passed() -> None:
+    count = 1500
+    table = RequestTable.from_columns(  # a long one, and short ones that take all of the server
+        arrival_time_s=[0.0, 0.0, *(0.02 + 0.02 * np.arange(count))],
+        prompt_tokens=np.full(count + 2, 100),
+        output_tokens=[40, 60, *np.full(count, 4)],
+        service_class=np.zeros(count + 2),
+    )
+    place = {name: admissions(served(name, table)).index(1) for name in ("sjf", "sjf_aging")}
+    assert place["sjf"] == count + 1
+    assert place["sjf_aging"] < 0.9 * count
+
+
+def test_a_preempted_job_has_its_prefill_before_it_again() -> None:
+    request = np.zeros(1, REQUEST).view(np.recarray)[0]
+    request.prompt_tokens, request.lone_prefill_s, request.token_time_s = 100, 0.5, 0.01
+    request.predicted_output_tokens, request.num_output_tokens = 60.0, 50
+    request.num_computed_tokens = 149
+    srpt, sjf = resolve_policy("srpt"), resolve_policy("sjf")
+    assert srpt(request, 0.0)[0] == pytest.approx(0.5 * 0.01 + 10 * 0.01)
+    assert sjf(request, 0.0)[0] == pytest.approx(0.5 + 10 * 0.01)
+    request.num_computed_tokens = 0
+    assert srpt(request, 0.0)[0] == pytest.approx(0.5 * 1.5 + 10 * 0.01)
+
+
+def test_clairvoyance_is_privileged_and_never_run_by_accident() -> None:
+    assert clairvoyant_wsrpt.privileged
+    assert "clairvoyant_wsrpt" not in known_policies()
+    table = RequestTable.from_columns(
+        arrival_time_s=[0.0, 0.01, 0.02],
+        prompt_tokens=[50, 50, 50],
+        output_tokens=[50, 90, 20],
+        predicted_output_tokens=[50, 10, 80],
+        service_class=[0, 0, 0],
+    )
+    with pytest.raises(PolicyError, match="true output length"):
+        simulate(table, clairvoyant_wsrpt)
+    seen = simulate(
+        table,
+        clairvoyant_wsrpt,
+        EnvConfig(scheduler={"max_num_seqs": 1}, service={"shed_hopeless": False}),
+        allow_privileged=True,
+        record_events=True,
+    )
+    assert admissions(seen) == [0, 2, 1]

@@ -8,6 +8,7 @@ import pytest
 from sched_env.policy import names
 from sched_env.policy.card import (
     FeatureCard,
+    LinearScoreArchitecture,
     MlpArchitecture,
     NoNormalisation,
     NoPrior,
@@ -24,6 +25,7 @@ ARCHITECTURES = {
     "mlp_tanh": MlpArchitecture(hidden_sizes=(7, 5), activation="tanh"),
     "mlp_relu": MlpArchitecture(hidden_sizes=(9,), activation="relu"),
     "linear": MlpArchitecture(hidden_sizes=()),
+    "score": LinearScoreArchitecture(size_feature="blocks", free_feature="free_kv"),
 }
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from sched_env.baselines import weighted_sjf
 from sched_env.compiled import compiled
+from sched_env.config.scheduler import SchedulerConfig
 from sched_env.engine.keycall import key_at
 from sched_env.engine.records import REQUEST
-from sched_env.errors import PolicyError
+from sched_env.errors import ConfigError, PolicyError
 from sched_env.policy.keys import HIDDEN_FIELDS, Heuristic, heuristic
 from sched_env.policy.protocol import Policy
 from sched_env.policy.registry import resolve_policy
@@ -244,3 +245,18 @@ def test_copies_hold_no_addresses_of_another_process(made):
     restored = pickle.loads(pickle.dumps(made))
     assert (restored.name, restored.function) == (made.name, made.function)
     assert restored is made or "addresses" not in vars(restored)
+
+
+def test_a_heuristic_may_set_switches_of_the_server_and_no_budget():
+    made = Heuristic("resumes", _by_age, scheduler={"readmit_after_preemption": True})
+    server = SchedulerConfig(num_blocks=77)
+    assert made.on_server(server) == SchedulerConfig(num_blocks=77, readmit_after_preemption=True)
+    assert Heuristic("plain", _by_age).on_server(server) is server
+    assert pickle.loads(pickle.dumps(made)).scheduler == {"readmit_after_preemption": True}
+    for budget in ("num_blocks", "max_num_seqs", "max_num_batched_tokens"):
+        with pytest.raises(PolicyError, match=f"sets {budget}: budgets are the server's"):
+            Heuristic("greedy", _by_age, scheduler={budget: 10_000})
+    with pytest.raises(PolicyError, match=r"'polcy'.*Did you mean 'policy'"):
+        Heuristic("typing_slip", _by_age, scheduler={"polcy": "fcfs"})
+    with pytest.raises(ConfigError, match="policy"):
+        Heuristic("wrong_value", _by_age, scheduler={"policy": "oldest"})

@@ -15,7 +15,7 @@ from sched_env.policy.layers import best_legal
 from sched_env.policy.protocol import Policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
 
-KINDS = ("pointer", "mlp_tanh", "mlp_relu", "linear")
+KINDS = ("pointer", "mlp_tanh", "mlp_relu", "linear", "score")
 
 
 def reference_logits(policy, observation, mask):
@@ -39,6 +39,12 @@ def reference_logits(policy, observation, mask):
             if i < depth:
                 x = np.tanh(x) if card.architecture.activation == "tanh" else np.maximum(x, 0)
         logits = x
+    elif card.architecture.kind == "linear_score":
+        admit = slots[:num_waiting] @ w["admit.weight"] + w["admit.bias"]
+        free, blocks = observation[edge], observation[: 4 * num_waiting].reshape(-1, 4)[:, 3]
+        admit = admit - 1e4 * (free - blocks < w["watermark"].astype(np.float32))
+        preempt = slots[num_waiting:] @ w["preempt.weight"] + w["preempt.bias"]
+        logits = np.concatenate([glob @ w["proceed.weight"] + w["proceed.bias"], admit, preempt])
     else:
         present = seen[:, 0] > 0.5
         waits = np.arange(num_slots) < num_waiting

@@ -1,0 +1,151 @@
+"""One server under a policy that decides, in one compiled loop.
+
+Observation, forward pass and step follow each other without a return to Python, which makes a run
+several times faster than the same policy asked through `ExportedPolicy.act`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.compiled import compiled
+from sched_env.engine import kernels
+from sched_env.engine.records import Arrays
+from sched_env.engine.world import World
+from sched_env.policy.decisions import Network, decide_linear, decide_mlp, decide_pointer
+from sched_env.policy.runtime import ExportedPolicy
+
+_POINTER, _MLP, _LINEAR_SCORE = range(3)
+_KINDS = {"pointer": _POINTER, "mlp": _MLP, "linear_score": _LINEAR_SCORE}
+
+
+class Decider(Protocol):
+    """Whatever answers an observation and a mask with an action."""
+
+    def act(self, observations: NDArray[Any], masks: NDArray[Any]) -> NDArray[np.int64]:
+        """Choose one action for each row."""
+        ...
+
+
+class AskingRun:
+    """A world of one server, stepped by a decider that is asked in Python.
+
+    Args:
+        world: Its one server is about to receive all requests of a table.
+        decider: Fits the world's layout.
+
+    Attributes:
+        num_decisions: Decisions so far.
+        num_invalid_actions: How many of them were illegal.
+    """
+
+    def __init__(self, world: World, decider: Decider) -> None:
+        self.world = world
+        self.num_decisions = 0
+        self.num_invalid_actions = 0
+        self._decider = decider
+        self._buffers = world.buffers()
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the run has ended."""
+        state = self.world.state[0]
+        return bool(state["terminated"] or state["truncated"])
+
+    def begin(self) -> None:
+        """Empty the server and bring it to its first decision."""
+        observations, masks, _ = self._buffers
+        self.num_decisions = self.num_invalid_actions = 0
+        kernels.reset_one(self.world.arrays)
+        kernels.begin_decisions(self.world.arrays, self.world.key.addresses, observations, masks)
+
+    def advance(self, max_decisions: int) -> bool:
+        """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
+        observations, masks, results = self._buffers
+        for _ in range(max_decisions):
+            if self.is_over:
+                break
+            actions = self._decider.act(observations, masks)
+            self.world.step(actions, observations, masks, results)
+            self.num_decisions += 1
+            self.num_invalid_actions += int(results[0, 5])
+        return self.is_over
+
+
+class DecidingRun(AskingRun):
+    """The same under an exported policy, in compiled code."""
+
+    def __init__(self, world: World, policy: ExportedPolicy) -> None:
+        super().__init__(world, policy)
+        self._logits = np.empty((1, policy.num_actions), np.float32)
+        self._actions = np.empty(1, np.int64)
+        self.use(policy)
+
+    def use(self, policy: ExportedPolicy) -> None:
+        """Let another policy of the same layout decide from now on."""
+        self._network = policy.network
+        self._kind = _KINDS[policy.card.architecture.kind]
+
+    def advance(self, max_decisions: int) -> bool:
+        """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
+        made, invalid = _decide(
+            self.world.arrays,
+            self.world.key.addresses,
+            self._network,
+            self._kind,
+            *self._buffers,
+            self._logits,
+            self._actions,
+            max_decisions,
+        )
+        self.num_decisions += made
+        self.num_invalid_actions += invalid
+        return self.is_over
+
+
+@compiled
+def _decide(
+    arrays: Arrays,
+    key_addresses: tuple[int, int],
+    network: Network,
+    kind: int,
+    observations: NDArray[Any],
+    masks: NDArray[Any],
+    results: NDArray[Any],
+    logits: NDArray[Any],
+    actions: NDArray[Any],
+    max_decisions: int,
+) -> tuple[int, int]:
+    """Decide and step until the run or the given number ends; return decisions and illegal ones."""
+    state = arrays.state[0]
+    made, invalid = 0, 0
+    while made < max_decisions and not (state.terminated or state.truncated):
+        if kind == _POINTER:
+            decide_pointer(network, observations, masks, logits, actions)
+        elif kind == _MLP:
+            decide_mlp(network, observations, masks, logits, actions)
+        else:
+            decide_linear(network, observations, masks, logits, actions)
+        kernels.step_batch(
+            arrays.state,
+            arrays.cost,
+            arrays.classes,
+            arrays.trace,
+            arrays.segments,
+            arrays.slots,
+            arrays.heaps,
+            arrays.events,
+            arrays.scratch,
+            key_addresses[0],
+            key_addresses[1],
+            actions,
+            observations,
+            masks,
+            results,
+        )
+        made += 1
+        invalid += int(results[0, 5])
+    return made, invalid
