@@ -24,6 +24,7 @@ BASE_PACKAGES = (
 )
 EXTRAS = {
     "agents": ("torch", "stable-baselines3", "sb3-contrib", "tensorboard", "matplotlib"),
+    "gpu": ("torch",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
 

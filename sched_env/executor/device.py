@@ -1,0 +1,86 @@
+"""The device that a model runs on: is it there, and does the model fit."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from sched_env.errors import ConfigError, UnknownNameError
+from sched_env.executor.shapes import ModelShape
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of that name.
+
+    Raises:
+        ConfigError: It is no device that the executor runs on, or it is not there.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device {name!r} is unknown: give cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r} is not supported: give cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise ConfigError(
+                f"device {name!r} is not there (CUDA devices found: {count}): give cpu, or install "
+                "a build of torch for CUDA on a machine that has the device"
+            )
+    return device
+
+
+def dtype_of(name: str | None, device: torch.device) -> torch.dtype:
+    """Return the number format of that name; by default the usual one of the device.
+
+    Raises:
+        UnknownNameError: No such format.
+    """
+    if name is None:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in _DTYPES:
+        raise UnknownNameError("dtype", name, _DTYPES)
+    return _DTYPES[name]
+
+
+def device_name(device: torch.device) -> str:
+    """Return the product's name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def check_memory(
+    shape: ModelShape, num_kv_tokens: int, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Refuse a model and a cache that the device cannot hold.
+
+    Raises:
+        ConfigError: They need more than is there.
+    """
+    weights = shape.num_parameters * dtype.itemsize
+    cache = shape.kv_elements_per_token * num_kv_tokens * dtype.itemsize
+    there = _memory_bytes(device)
+    if weights + cache > there:
+        raise ConfigError(
+            f"{shape.name} takes {weights / 2**30:.1f} GiB and a KV cache of {num_kv_tokens} "
+            f"tokens {cache / 2**30:.1f} GiB, more than the {there / 2**30:.1f} GiB of {device}: "
+            "give a smaller model or fewer blocks (num_blocks)"
+        )
+
+
+def _memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

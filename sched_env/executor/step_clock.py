@@ -1,0 +1,62 @@
+"""How long a step takes on a device, and how fast that device reads its memory."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+_LEAST_BYTES = 2**20
+_REPEATS = 9
+
+
+class StepClock:
+    """Measure one step: device events on CUDA, the processor's counter elsewhere.
+
+    The events frame all that is put on the device between them, and the time in which the device
+    waits for the host in between.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._events = None
+        self._started_s = 0.0
+        if device.type == "cuda":
+            self._events = (
+                torch.cuda.Event(enable_timing=True),
+                torch.cuda.Event(enable_timing=True),
+            )
+
+    def start(self) -> None:
+        """Begin a step; the device is idle."""
+        if self._events is None:
+            self._started_s = time.perf_counter()
+        else:
+            self._events[0].record()
+
+    def stop(self) -> float:
+        """Return the seconds since the start, all work on the device included."""
+        if self._events is None:
+            return time.perf_counter() - self._started_s
+        self._events[1].record()
+        self._events[1].synchronize()
+        return self._events[0].elapsed_time(self._events[1]) * 1e-3
+
+
+def read_bandwidth(device: torch.device, num_bytes: int) -> float:
+    """Return the fastest that ``device`` read ``num_bytes`` of memory, in bytes/s.
+
+    A footprint that fits in a cache is read from the cache, as weights of that size are.
+    """
+    count = max(num_bytes, _LEAST_BYTES) // 4
+    numbers = torch.ones(count, device=device)
+    copy = torch.empty_like(numbers)
+    clock = StepClock(device)
+    fastest = 0.0
+    for _ in range(_REPEATS):
+        clock.start()
+        numbers.sum()
+        fastest = max(fastest, 4 * count / clock.stop())
+        clock.start()
+        copy.copy_(numbers)
+        fastest = max(fastest, 8 * count / clock.stop())
+    return fastest
