@@ -26,6 +26,7 @@ VERBS = {
     "simulate": "run one policy over a whole trace",
     "export": "write the policy folder of a training run",
     "trace": "inspect, convert or make request traces",
+    "profile": "measure step times on this device",
     "report": "show what came out of a training run or an evaluation",
     "bench": "measure the speed on this machine",
     "doctor": "show versions and extras, and check that the package works",

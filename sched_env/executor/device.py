@@ -80,6 +80,12 @@ def check_memory(
         )
 
 
+def max_kv_tokens(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> int:
+    """Return how many tokens of KV cache fit beside the weights, a fifth of memory left free."""
+    room = 0.8 * _memory_bytes(device) - shape.num_parameters * dtype.itemsize
+    return max(int(room / (shape.kv_elements_per_token * dtype.itemsize)), 0)
+
+
 def _memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory

@@ -35,6 +35,8 @@ class TorchExecutor:
         dtype: Of weights, activations and cache; by default bfloat16 on CUDA and float32 on a CPU.
         max_num_seqs: Most requests of a batch; CUDA graphs are made up to it.
         seed: Draws weights and prompts.
+        cpu_time: On a CPU, count the time that this process computed instead of the time that
+            passed.
 
     Raises:
         ConfigError: The device is not there, or its memory cannot hold the model and the cache.
@@ -50,6 +52,7 @@ class TorchExecutor:
         dtype: str | None = None,
         max_num_seqs: int = 64,
         seed: int = 0,
+        cpu_time: bool = False,
     ) -> None:
         self.shape = shape
         self.device = device_of(device)
@@ -65,7 +68,7 @@ class TorchExecutor:
         self._graphs = None
         if self.device.type == "cuda":
             self._graphs = DecodeGraphs(self.decoder, self.cache, max_num_seqs)
-        self._clock = StepClock(self.device)
+        self._clock = StepClock(self.device, cpu_time=cpu_time)
 
     def reset(self) -> None:
         """Forget all requests; their blocks are free again."""
