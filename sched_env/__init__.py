@@ -1,7 +1,8 @@
 """An RL environment for LLM inference scheduling, faithful to vLLM's scheduler.
 
-Importing the package registers ``sched_env/ContinuousBatching-v0`` with Gymnasium. The public
-names below are loaded when first used, so the import itself stays light.
+Importing the package registers ``sched_env/ContinuousBatching-v0`` and
+``sched_env/DecodeScheduling-v0`` with Gymnasium. The public names below are loaded when first used,
+so the import itself stays light.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 from sched_env.registration import register_envs
 
 if TYPE_CHECKING:
-    from sched_env.config import EnvConfig, SchedulerConfig
-    from sched_env.env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
+    from sched_env.config import DecodeSchedulingConfig, EnvConfig, SchedulerConfig
+    from sched_env.env import (
+        ContinuousBatchingEnv,
+        ContinuousBatchingVectorEnv,
+        DecodeSchedulingEnv,
+        DecodeSchedulingVectorEnv,
+    )
     from sched_env.simulator import (
         DecodeSchedulerSim,
         RequestState,
@@ -29,6 +35,9 @@ __all__ = [
     "ContinuousBatchingEnv",
     "ContinuousBatchingVectorEnv",
     "DecodeSchedulerSim",
+    "DecodeSchedulingConfig",
+    "DecodeSchedulingEnv",
+    "DecodeSchedulingVectorEnv",
     "EnvConfig",
     "RequestState",
     "RequestTable",
@@ -45,6 +54,9 @@ _HOMES = {
     "ContinuousBatchingEnv": "sched_env.env",
     "ContinuousBatchingVectorEnv": "sched_env.env",
     "DecodeSchedulerSim": "sched_env.simulator",
+    "DecodeSchedulingConfig": "sched_env.config",
+    "DecodeSchedulingEnv": "sched_env.env",
+    "DecodeSchedulingVectorEnv": "sched_env.env",
     "EnvConfig": "sched_env.config",
     "RequestState": "sched_env.simulator",
     "RequestTable": "sched_env.workload",

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from sched_env.config.agent import AgentConfig
 from sched_env.config.cost import AffineCost, CostConfig, EngineOverhead, TwoRegimeCost
+from sched_env.config.decode_env import (
+    DecodeRequestConfig,
+    DecodeRewardConfig,
+    DecodeSchedulingConfig,
+    DecodeWorkloadConfig,
+)
 from sched_env.config.env import (
     EnvConfig,
     EpisodeConfig,
@@ -23,6 +29,10 @@ __all__ = [
     "ComparisonConfig",
     "ConfigModel",
     "CostConfig",
+    "DecodeRequestConfig",
+    "DecodeRewardConfig",
+    "DecodeSchedulingConfig",
+    "DecodeWorkloadConfig",
     "EngineOverhead",
     "EnvConfig",
     "EpisodeConfig",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,12 @@ def check_actions(actions: Any, num_envs: int) -> NDArray[np.int64]:
 
 
 def refuse_illegal(
-    actions: NDArray[np.int64], masks: NDArray[np.int8], playing: NDArray[np.bool_]
+    actions: NDArray[np.int64],
+    masks: NDArray[np.int8],
+    playing: NDArray[np.bool_],
+    name_of: Callable[[int], str],
 ) -> None:
-    """Refuse actions that their masks forbid.
+    """Refuse actions that their masks forbid; ``name_of`` puts an action in words.
 
     Raises:
         ConfigError: One of them is illegal, in an environment that is playing.
@@ -60,7 +64,7 @@ def refuse_illegal(
         if not 0 <= action < mask.size or not mask[action]:
             legal = ", ".join(str(one) for one in np.flatnonzero(mask))
             raise ConfigError(
-                f"action {action} ({action_name(action, mask.size)}) is illegal in environment "
+                f"action {action} ({name_of(action)}) is illegal in environment "
                 f"{index}: legal are {legal}; use the mask in info['action_mask'], or "
                 "episode.invalid_action: replace"
             )

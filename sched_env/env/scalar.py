@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sched_env.engine.layout import Layout
-from sched_env.env.actions import check_action, refuse_early_step, refuse_illegal
 from sched_env.env.build import (
     ConfigLike,
     build_world,
@@ -19,20 +15,12 @@ from sched_env.env.build import (
     with_longer_warmup,
 )
 from sched_env.env.episode_info import episode_info
+from sched_env.env.native import NativeEnv
 from sched_env.env.render import draw_text, draw_timeline
-from sched_env.env.state import (
-    STATE_ARRAYS,
-    as_bytes,
-    check_saved,
-    read_options,
-    restore_bytes,
-    set_warmup,
-)
-from sched_env.errors import ConfigError
-from sched_env.simulator.simulate import check_seed
+from sched_env.env.state import STATE_ARRAYS, ResetOptions, read_options, set_warmup
 
 
-class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
+class ContinuousBatchingEnv(NativeEnv):
     """Schedule a continuous-batching LLM server, one decision at a time.
 
     ## Description
@@ -155,73 +143,23 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
     - v0: initial version.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012  (the base class declares it so)
-        "render_modes": ["ansi", "rgb_array", "human"],
-        "render_fps": 10,
-    }
+    elapsed_name = "elapsed_s"
+    state_arrays = STATE_ARRAYS
 
     def __init__(self, config: ConfigLike = None, *, render_mode: str | None = None) -> None:
-        modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in modes:
-            raise ConfigError(
-                f"render_mode {render_mode!r} is unknown: {', '.join(modes)}, or None"
-            )
+        self._check_render_mode(render_mode)
         self.config = env_config(config)
-        self.render_mode = render_mode
-        self._world = build_world(self.config, 1)
-        self.layout: Layout = self._world.layout
-        low, high = self.layout.bounds()
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
-        self.action_space = spaces.Discrete(self.layout.num_actions)
-        self._observations, self._masks, self._results = self._world.buffers()
-        self._actions = np.zeros(1, np.int64)
+        raises = self.config.episode.invalid_action == "raise"
+        super().__init__(build_world(self.config, 1), render_mode, raises=raises)
         self._longest_warmup_s = self.config.episode.warmup_s
-        self._raises = self.config.episode.invalid_action == "raise"
-        self._is_reset = False
 
-    @property
-    def world(self) -> Any:
-        """The compiled world of one server; its arrays are the environment's whole state."""
-        return self._world
+    def _read_options(self, options: dict[str, Any] | None) -> ResetOptions:
+        return read_options(options, shortest_span_s(self._world))
 
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Return the legal actions, bool (L + K + J,)."""
-        return self._masks[0].astype(np.bool_)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode.
-
-        Args:
-            seed: Start anew from the first episode of this seed; ``None`` goes on to the next.
-            options: ``{"trace_offset": seconds, "warmup_s": seconds}``, both optional.
-
-        Returns:
-            The observation, float32 (size,), and info with the ``action_mask``.
-
-        Raises:
-            ConfigError: The seed or an option is wrong.
-        """
-        given = read_options(options, shortest_span_s(self._world))
-        if seed is not None:
-            check_seed(seed)
-            seed = int(seed)
-        super().reset(seed=seed)
-        state = self._world.state
-        if seed is None and not self._is_reset:
-            seed = int(self.np_random.integers(2**31))
-        if seed is None:
-            state["episode"] += 1
-        else:
-            state["env_seed"] = seed
-            state["episode"] = 0
+    def _start_episode(self, given: ResetOptions) -> None:
         self._set_warmup(given.warmup_s)
         offset_s = given.trace_offset_s
         self._world.reset(self._observations, self._masks, offset_s=offset_s)
-        self._is_reset = True
-        info = {"elapsed_s": 0.0, "discount": 1.0, "invalid_action": False}
-        return self._observations[0].copy(), {"action_mask": self._masks[0].copy(), **info}
 
     def _set_warmup(self, given_s: float | None) -> None:
         """Set the warm-up of the next episode, the configured one unless another is given."""
@@ -232,60 +170,11 @@ class ContinuousBatchingEnv(gym.Env[NDArray[np.float32], np.int64]):
             self._longest_warmup_s = warmup_s
         set_warmup(self._world.state, episode.horizon_s, warmup_s, np.ones(1, np.bool_))
 
-    def step(
-        self, action: np.int64 | int
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Take one decision; time passes until the next one is needed.
+    def _episode_info(self) -> dict[str, Any]:
+        return episode_info(self._world, 0)
 
-        Raises:
-            ConfigError: The action is no whole number, or illegal and ``episode.invalid_action`` is
-                ``raise``, or there was no reset yet.
-        """
-        refuse_early_step(self._is_reset)
-        self._actions[0] = check_action(action)
-        if self._raises:
-            refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_))
-        self._world.step(self._actions, self._observations, self._masks, self._results)
-        reward, terminated, truncated, elapsed_s, discount, invalid = self._results[0].tolist()
-        info: dict[str, Any] = {
-            "action_mask": self._masks[0].copy(),
-            "elapsed_s": elapsed_s,
-            "discount": discount,
-            "invalid_action": invalid > 0,
-        }
-        if terminated or truncated:
-            info.update(episode_info(self._world, 0))
-        if self.render_mode == "human":
-            print(draw_text(self._world, 0))
-        is_over = terminated > 0
-        return self._observations[0].copy(), reward, is_over, truncated > 0 and not is_over, info
+    def _draw_text(self) -> str:
+        return draw_text(self._world, 0)
 
-    def render(self) -> Any:
-        """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print."""
-        if self.render_mode == "ansi":
-            return draw_text(self._world, 0)
-        if self.render_mode == "rgb_array":
-            return draw_timeline(self._world, 0)
-        if self.render_mode == "human":
-            print(draw_text(self._world, 0))
-        return None
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
-        arrays = self._world.arrays._asdict()
-        state = {name: as_bytes(arrays[name]) for name in STATE_ARRAYS}
-        return {**state, "masks": self._masks.copy()}
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from what :meth:`get_state` of an equal environment returned.
-
-        Raises:
-            ConfigError: The state is that of another configuration.
-        """
-        check_saved(state, (*STATE_ARRAYS, "masks"))
-        arrays = self._world.arrays._asdict()
-        for name in STATE_ARRAYS:
-            restore_bytes(arrays[name], state[name], name)
-        self._masks[:] = state["masks"]
-        self._world.view(self._observations, self._masks)
-        self._is_reset = True
+    def _draw_image(self) -> NDArray[np.uint8]:
+        return draw_timeline(self._world, 0)

@@ -13,16 +13,34 @@ from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
 import sched_env
-from sched_env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
+from sched_env import (
+    ContinuousBatchingEnv,
+    ContinuousBatchingVectorEnv,
+    DecodeSchedulingEnv,
+    DecodeSchedulingVectorEnv,
+)
 from sched_env.env import DictObservation, MaskInObservation
 from sched_env.errors import ConfigError, SchedEnvError, TraceError
 
 IDS = [name for name in gym.registry if name.startswith("sched_env/")]
+CLASSES = {
+    "sched_env/ContinuousBatching-v0": (ContinuousBatchingEnv, ContinuousBatchingVectorEnv),
+    "sched_env/DecodeScheduling-v0": (DecodeSchedulingEnv, DecodeSchedulingVectorEnv),
+}
+
+
+@pytest.fixture
+def configs(config: Any) -> dict[str, Any]:
+    """Return a small configuration for each id."""
+    return {
+        "sched_env/ContinuousBatching-v0": config,
+        "sched_env/DecodeScheduling-v0": {"num_slots": 6},
+    }
 
 
 def test_the_ids_are_registered_once() -> None:
     sched_env.register_envs()
-    assert IDS == ["sched_env/ContinuousBatching-v0"]
+    assert list(CLASSES) == IDS
 
 
 @pytest.mark.parametrize(
@@ -50,14 +68,14 @@ def test_arguments_of_another_kind_are_refused(
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_gymnasium_finds_no_fault(name: str, config: Any, capsys: Any) -> None:
-    check_env(gym.make(name, config=config).unwrapped)
+def test_gymnasium_finds_no_fault(name: str, configs: Any, capsys: Any) -> None:
+    check_env(gym.make(name, config=configs[name]).unwrapped)
     capsys.readouterr()  # it plays in render_mode="human" too
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_stable_baselines3_finds_no_fault(name: str, config: Any) -> None:
-    check_env_for_sb3(gym.make(name, config=config))
+def test_stable_baselines3_finds_no_fault(name: str, configs: Any) -> None:
+    check_env_for_sb3(gym.make(name, config=configs[name]))
 
 
 def test_privileged_observations_pass_too(config_with: Any, capsys: Any) -> None:
@@ -80,13 +98,15 @@ def test_wrapped_environments_pass_too(wrapper: Any, config: Any, capsys: Any) -
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_made_by_id_in_every_way(name: str, config: Any) -> None:
+def test_made_by_id_in_every_way(name: str, configs: Any) -> None:
+    config = configs[name]
+    scalar_class, vector_class = CLASSES[name]
     for form in (name, f"sched_env:{name}"):
         env = gym.make(form, config=config)
-        assert isinstance(env.unwrapped, ContinuousBatchingEnv)
+        assert isinstance(env.unwrapped, scalar_class)
         assert env.reset(seed=1)[0] in env.observation_space
     by_default = gym.make_vec(name, num_envs=3, config=config)
-    assert isinstance(by_default, ContinuousBatchingVectorEnv)
+    assert isinstance(by_default, vector_class)
     synchronous = gym.make_vec(name, num_envs=3, vectorization_mode="sync", config=config)
     for envs in (by_default, synchronous):
         observations, infos = envs.reset(seed=4)

@@ -1,0 +1,299 @@
+"""What every vector environment over a compiled core has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from sched_env.env.actions import action_name, check_actions, refuse_early_step, refuse_illegal
+from sched_env.env.state import as_bytes, check_number, check_saved, restore_bytes, server_seeds
+from sched_env.errors import ConfigError
+
+_REWARD, _TERMINATED, _TRUNCATED, _ELAPSED, _DISCOUNT, _INVALID = range(6)
+
+
+@dataclass(frozen=True)
+class VectorOptions:
+    """Arguments that every vector environment takes, as given."""
+
+    num_envs: int
+    render_mode: str | None
+    max_episode_steps: int | None
+    autoreset_mode: AutoresetMode | str
+    copy: bool
+
+    def check(self, scalar_id: str) -> None:
+        """Refuse what is not allowed.
+
+        Raises:
+            ConfigError: A value is not allowed.
+        """
+        check_number("num_envs", self.num_envs)
+        if self.max_episode_steps is not None:
+            check_number("max_episode_steps", self.max_episode_steps)
+        _autoreset_mode(self.autoreset_mode)
+        if self.render_mode is not None:
+            raise ConfigError(
+                f"render_mode {self.render_mode!r} is not offered for many environments: "
+                f'use gymnasium.make("{scalar_id}", render_mode=...)'
+            )
+
+
+class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[Any]]):
+    """A vector environment whose state is one world of a compiled core.
+
+    A subclass says how episodes start (`_read_options`, `_start_episodes`, `_start_next`) and what
+    is told at their end (`_episode_info`).
+
+    Args:
+        world: The world of ``num_envs`` servers; see `sched_env.env.native.NativeEnv`.
+        options: Checked arguments.
+        raises: Whether an illegal action is an error.
+
+    Attributes:
+        elapsed_name: Under which the time that a step took stands in ``infos``.
+        state_arrays: Names of the world's arrays that an episode changes.
+        scalar_id: Id of the environment, for messages.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012  (the base class declares it so)
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+    elapsed_name: ClassVar[str]
+    state_arrays: ClassVar[tuple[str, ...]]
+    scalar_id: ClassVar[str]
+
+    def __init__(self, world: Any, options: VectorOptions, *, raises: bool) -> None:
+        num_envs = options.num_envs
+        self.num_envs = num_envs
+        self.render_mode = options.render_mode
+        self.autoreset_mode = _autoreset_mode(options.autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self._copy = options.copy
+        self._world = world
+        self._limit = options.max_episode_steps or 0
+        self._raises = raises
+        self.layout: Any = world.layout
+        low, high = self.layout.bounds()
+        self.single_observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.single_action_space = spaces.Discrete(self.layout.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._observations, self._masks, self._results = world.buffers()
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._everywhere = np.ones(num_envs, np.bool_)
+        self._everywhere.setflags(write=False)
+        self._is_reset = False
+
+    def _read_options(self, options: dict[str, Any] | None) -> Any:
+        """Check the options of a reset."""
+        raise NotImplementedError
+
+    def _start_episodes(self, given: Any) -> None:
+        """Start the next episode everywhere with checked options."""
+        raise NotImplementedError
+
+    def _start_next(self, chosen: NDArray[np.bool_]) -> None:
+        """Start the next episode where one has ended."""
+        raise NotImplementedError
+
+    def _episode_info(self, index: int) -> dict[str, Any]:
+        """Return the metrics of an episode that has just ended."""
+        raise NotImplementedError
+
+    def _action_name(self, action: int) -> str:
+        """Return an action in words."""
+        return action_name(action, self.layout.num_actions)
+
+    @property
+    def world(self) -> Any:
+        """The compiled world; its arrays are the environment's whole state."""
+        return self._world
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return the legal actions, bool (num_envs, num_actions)."""
+        return self._masks.astype(np.bool_)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start a new episode everywhere.
+
+        Args:
+            seed: Server i gets ``seed + i``, or its own of a sequence; ``None`` goes on to the next
+                episode of the seed at hand.
+            options: What the environment lets one choose; see its class.
+
+        Returns:
+            Observations, float32 (num_envs, size), and infos.
+
+        Raises:
+            ConfigError: An option is unknown or not a number.
+        """
+        given = self._read_options(options)
+        self._set_seeds(seed)
+        self._start_episodes(given)
+        self._ended[:] = False
+        self._results[:] = 0.0
+        self._results[:, _DISCOUNT] = 1.0
+        self._is_reset = True
+        return self._out(self._observations), self._infos(self._results.copy())
+
+    def _set_seeds(self, seed: int | Sequence[int | None] | None) -> None:
+        state = self._world.state
+        if seed is None and not self._is_reset:
+            seed = int(self.np_random.integers(2**31))
+        if seed is None:
+            state["episode"] += 1
+            return
+        seeds = server_seeds(seed, self.num_envs)
+        if isinstance(seed, int | np.integer):
+            VectorEnv.reset(self, seed=int(seed))
+        for index, value in enumerate(seeds):
+            if value is None:
+                state["episode"][index] += 1
+            else:
+                state["env_seed"][index] = value
+                state["episode"][index] = 0
+
+    def step(
+        self, actions: NDArray[np.int64]
+    ) -> tuple[
+        NDArray[np.float32],
+        NDArray[np.float64],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        dict[str, Any],
+    ]:
+        """Take one decision in each server; see the class for what comes back.
+
+        With NEXT_STEP, a server whose episode has ended starts the next one instead, whatever its
+        action; its reward is 0.
+
+        Raises:
+            ConfigError: There is not one whole number for each environment, or one is illegal and
+                the environment is set to raise, or there was no reset yet.
+        """
+        refuse_early_step(self._is_reset)
+        chosen = check_actions(actions, self.num_envs)
+        restarted = self._ended
+        if self._raises:
+            refuse_illegal(chosen, self._masks, ~restarted, self._action_name)
+        num_over = self._world.step(chosen, self._observations, self._masks, self._results)
+        results = self._results.copy()
+        if num_over or self._limit:
+            self._settle_ends(results, restarted)
+        terminated = results[:, _TERMINATED] > 0
+        truncated = results[:, _TRUNCATED] > 0
+        infos = self._infos(results)
+        if num_over or self._limit:
+            self._ended = terminated | truncated
+            if self._ended.any():
+                self._end_episodes(infos)
+        return self._out(self._observations), results[:, _REWARD], terminated, truncated, infos
+
+    def _settle_ends(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
+        """Start the episodes that are due, and say of an end whether it is one by time."""
+        if restarted.any():
+            self._restart(restarted)
+            results[restarted] = 0.0
+            results[restarted, _DISCOUNT] = 1.0
+        if self._limit:
+            self._apply_limit(results, restarted)
+        results[results[:, _TERMINATED] > 0, _TRUNCATED] = 0.0
+
+    def _apply_limit(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
+        """Truncate the episodes that have taken ``max_episode_steps`` decisions."""
+        state = self._world.state
+        late = (state["decisions"] >= self._limit) & ~restarted
+        state["truncated"][late] = 1
+        results[late, _TRUNCATED] = 1.0
+
+    def _restart(self, chosen: NDArray[np.bool_]) -> None:
+        self._world.state["episode"][chosen] += 1
+        self._start_next(chosen)
+
+    def _end_episodes(self, infos: dict[str, Any]) -> None:
+        """Add the metrics of ended episodes, and with SAME_STEP start the next ones."""
+        ended = self._ended.copy()
+        final = self._metrics_of(ended)
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP:
+            infos.update(final)
+            return
+        final["action_mask"], final["_action_mask"] = self._masks.copy(), ended
+        last = np.full(self.num_envs, None, dtype=object)
+        for index in np.flatnonzero(ended):
+            last[index] = self._observations[index].copy()
+        infos["final_obs"], infos["_final_obs"] = last, ended
+        infos["final_info"], infos["_final_info"] = final, ended
+        self._restart(ended)
+        self._ended[:] = False
+        infos["action_mask"] = self._masks.copy() if self._copy else self._masks
+
+    def _metrics_of(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
+        rows = {int(i): self._episode_info(int(i)) for i in np.flatnonzero(ended)}
+        names = list(next(iter(rows.values())))
+        metrics: dict[str, Any] = {}
+        for name in names:
+            values = np.zeros(self.num_envs, np.bool_ if name == "is_success" else np.float64)
+            for index, row in rows.items():
+                values[index] = row[name]
+            metrics[name], metrics[f"_{name}"] = values, ended.copy()
+        return metrics
+
+    def _infos(self, results: NDArray[np.float64]) -> dict[str, Any]:
+        everywhere = self._everywhere
+        return {
+            "action_mask": self._masks.copy() if self._copy else self._masks,
+            "_action_mask": everywhere,
+            self.elapsed_name: results[:, _ELAPSED],
+            f"_{self.elapsed_name}": everywhere,
+            "discount": results[:, _DISCOUNT],
+            "_discount": everywhere,
+            "invalid_action": results[:, _INVALID] > 0,
+            "_invalid_action": everywhere,
+        }
+
+    def _out(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        return observations.copy() if self._copy else observations
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
+        arrays = self._world.arrays._asdict()
+        state = {name: as_bytes(arrays[name]) for name in self.state_arrays}
+        return {**state, "masks": self._masks.copy(), "ended": self._ended.copy()}
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from what :meth:`get_state` of an equal environment returned.
+
+        Raises:
+            ConfigError: The state is that of another configuration.
+        """
+        check_saved(state, (*self.state_arrays, "masks", "ended"))
+        arrays = self._world.arrays._asdict()
+        for name in self.state_arrays:
+            restore_bytes(arrays[name], state[name], name)
+        self._masks[:] = state["masks"]
+        self._ended[:] = state["ended"]
+        self._world.view(self._observations, self._masks)
+        self._is_reset = True
+
+
+def _autoreset_mode(given: AutoresetMode | str) -> AutoresetMode:
+    offered = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+    for mode in offered:
+        if given in (mode, mode.value):
+            return mode
+    names = " or ".join(repr(mode.value) for mode in offered)
+    raise ConfigError(f"autoreset_mode {given!r} is not offered: give {names}")
