@@ -9,6 +9,7 @@ import pytest
 from sched_env.config import (
     AffineCost,
     AgentConfig,
+    DecodeSchedulingConfig,
     EnvConfig,
     ExperimentConfig,
     TwoRegimeCost,
@@ -29,6 +30,8 @@ def test_every_shipped_file_is_valid(name: str) -> None:
         assert isinstance(experiment.cost, TwoRegimeCost | AffineCost)
     elif kind == "trace":
         assert load_config(EnvConfig, "h100_8b_small_kv", [f"extends={name}"]).trace
+    elif name == "env/decode_scheduling":
+        assert load_config(DecodeSchedulingConfig, name)
     else:
         assert load_config(_MODELS[kind], name)
 
