@@ -9,6 +9,7 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import lone_prefill_s
+from sched_env.engine.batch import never_fits_a_batch
 from sched_env.engine.ending import (
     end,
     hopeless_from_s,
@@ -43,7 +44,7 @@ from sched_env.engine.records import (
 )
 from sched_env.engine.reward import punish_waiting
 from sched_env.engine.sizes import blocks_for
-from sched_env.engine.waiting import dequeue, enqueue, is_waiting, leave, position_of
+from sched_env.engine.waiting import enqueue, is_waiting, position_of, take_out
 from sched_env.workload.service_classes import (
     draw_class,
     draw_predicted_tokens,
@@ -105,6 +106,8 @@ def _fill(state: Any, row: int) -> None:
     if source.prompt_tokens + source.output_tokens > state.max_model_len:
         request.stop_at_tokens = max(state.max_model_len - source.prompt_tokens, 1)
         request.stop_reason = MAX_MODEL_LEN
+    request.first_hash = source.first_hash
+    request.num_hashes = source.num_hashes
     request.service_class = source.service_class
     if source.service_class < 0:
         request.service_class = draw_class(classes_of(state), state.seed, index)
@@ -137,6 +140,15 @@ def reset(request: Any, row: int) -> None:
     request.num_output_tokens = 0
     request.num_blocks = 0
     request.num_scheduled_tokens = 0
+    request.num_output_placeholders = 0
+    request.in_flight_tokens = 0
+    request.in_flight_output = 0
+    request.is_prefill_chunk = 0
+    request.num_known_blocks = 0
+    request.num_cached_tokens = 0
+    request.num_hashes = 0
+    request.passes_waited = 0
+    request.times_passed = 0
     request.num_preemptions = 0
     request.num_recomputed_tokens = 0
     request.moved_at_iteration = -1
@@ -164,8 +176,9 @@ def submit(state: Any, key: Any, row: int) -> None:
     state.news = 1
     record(state, EVENT_ARRIVE, request, request.prompt_tokens, 0)
     punish_waiting(state, request.weight, request.arrival_time_s)
-    too_long = request.prompt_tokens >= state.max_model_len
-    if too_long or blocks_for(request.prompt_tokens, state.block_size) > state.num_blocks:
+    if state.num_running + state.num_waiting == 0:
+        state.progress_iteration = state.iteration
+    if _can_never_run(state, request.prompt_tokens):
         end(state, request, REJECTED, TOO_LARGE)
         return
     enqueue(state, key, request)
@@ -175,6 +188,14 @@ def submit(state: Any, key: Any, row: int) -> None:
         _set_alarm(state, row, request.arrival_time_s + request.ttft_slo_s, _BY_DEADLINE)
     if state.request_timeout_s < np.inf:
         _set_alarm(state, row, request.arrival_time_s + state.request_timeout_s, _BY_TIMEOUT)
+
+
+@compiled_part
+def _can_never_run(state: Any, prompt_tokens: int) -> bool:
+    """Tell whether a prompt is too long for the model, the pool or, taken whole, a batch."""
+    if prompt_tokens >= state.max_model_len or never_fits_a_batch(state, prompt_tokens):
+        return True
+    return blocks_for(prompt_tokens, state.block_size) > state.num_blocks
 
 
 @compiled_part
@@ -250,10 +271,5 @@ def _drop(state: Any, row: int, status: int, reason: int) -> None:
         settle(state, running_of(state)[position], status, reason)
         remove_running(state, position)
         return
-    position = position_of(state, row)
-    if position >= 0:
-        requests_of(state)[row] = front_of(state)[position]
-        dequeue(state, position)
-    else:
-        leave(state, request)
+    take_out(state, row)
     end(state, request, status, reason)

@@ -17,21 +17,27 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import step_time_s
+from sched_env.engine.admission import admit, fits, reserved_blocks, still_needed
 from sched_env.engine.arrivals import expire, receive
+from sched_env.engine.batch import (
+    close_batch,
+    long_prefill_cap,
+    open_batch,
+    prefill_waits,
+    tokens_to_schedule,
+    tokens_wanted,
+)
 from sched_env.engine.ending import end_running
-from sched_env.engine.execute import execute
+from sched_env.engine.execute import end_oldest_batch, execute
+from sched_env.engine.flight import is_stale
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
 from sched_env.engine.memory import admitted_of, cost_of, front_of, mask_of, requests_of, running_of
-from sched_env.engine.records import KV_CAPACITY
+from sched_env.engine.pool import cached_blocks
+from sched_env.engine.preemption import preempt
+from sched_env.engine.progress import break_livelock
+from sched_env.engine.records import KV_CAPACITY, RESERVE_NOTHING
 from sched_env.engine.reward import settle_waiting
-from sched_env.engine.schedule import (
-    admit,
-    fits,
-    open_batch,
-    preempt,
-    schedule_running,
-    tokens_to_schedule,
-)
+from sched_env.engine.schedule import schedule_running
 from sched_env.engine.sizes import (
     blocks_to_grow,
     is_decoding,
@@ -65,6 +71,7 @@ def open_iteration(state: Any, key: Any) -> None:
             continue
         if state.batch_prefill_tokens > 0:
             put_decodes_first(state)  # only a batch with prefill makes a request decode
+        break_livelock(state)
         read_ledger(state)
         if is_stuck(state):
             end_running(state, 0, KV_CAPACITY)
@@ -85,7 +92,9 @@ def is_stuck(state: Any) -> bool:
 
 @compiled_part
 def _idle(state: Any) -> None:
-    if state.next_arrival_s == math.inf:
+    if state.num_in_flight > 0:
+        end_oldest_batch(state)
+    elif state.next_arrival_s == math.inf:
         state.terminated = 1
     else:
         settle_waiting(state)
@@ -115,10 +124,12 @@ def read_ledger(state: Any) -> None:
     blocks, prefill, num_decoding, context, at_risk = state.free_blocks, 0, 0, 0, 0
     predicted, actual = 0.0, 0
     running = running_of(state)
+    state.chunk_cap = long_prefill_cap(state)
+    state.defers_prefill = prefill_waits(state)
     for i in range(state.num_running):
         request = running[i]
         outputs = request.num_output_tokens
-        tokens = min(tokens_left(request), budget)
+        tokens = min(tokens_wanted(state, request), budget)
         blocks -= blocks_to_grow(request, tokens, block_size)
         budget -= tokens
         predicted += max(request.predicted_output_tokens - outputs, 1.0)
@@ -137,6 +148,7 @@ def read_ledger(state: Any) -> None:
     state.decodes_at_risk = at_risk
     state.running_decode_tokens = predicted
     state.true_decode_tokens = actual
+    state.ledger_reserved = reserved_blocks(state)
     for i in range(state.num_admitted):
         _enter(state, admitted_of(state)[i])
     _estimate_steps(state)
@@ -145,8 +157,9 @@ def read_ledger(state: Any) -> None:
 @compiled_part
 def _enter(state: Any, request: Any) -> None:
     """Charge the ledger with the prefill of an admitted request."""
-    tokens = min(tokens_left(request), state.ledger_tokens)
+    tokens = min(_tokens_to_prefill(state, request), state.ledger_tokens)
     state.ledger_blocks -= blocks_to_grow(request, tokens, state.block_size)
+    state.ledger_reserved += still_needed(state, request)
     state.ledger_tokens -= tokens
     state.ledger_prefill_tokens += tokens
 
@@ -172,15 +185,36 @@ def tpot_slack_s(state: Any, request: Any) -> float:
 
 @compiled_part
 def has_seat(state: Any) -> bool:
-    """Tell whether ``max_num_seqs`` allows one more."""
-    return state.num_running + state.num_admitted < state.max_num_seqs
+    """Tell whether ``max_num_active_seqs`` allows one more."""
+    return state.num_running + state.num_admitted < state.max_num_active_seqs
 
 
 @compiled_part
 def has_blocks(state: Any, request: Any) -> bool:
     """Tell whether the ledger holds the blocks to admit a waiting request."""
-    chunk = min(tokens_left(request), max(state.ledger_tokens, 1))
-    return fits(state, request, chunk, state.ledger_blocks)
+    chunk = min(_tokens_to_prefill(state, request), max(state.ledger_tokens, 1))
+    free_blocks = state.ledger_blocks
+    if state.reserve_outputs != RESERVE_NOTHING:
+        free_blocks = state.free_blocks - state.ledger_reserved
+    return fits(state, request, chunk, free_blocks, state.num_running + state.num_admitted > 0)
+
+
+@compiled_part
+def _tokens_to_prefill(state: Any, request: Any) -> int:
+    """Return how many tokens of a waiting request one batch would take, whatever its budget."""
+    left = tokens_left(request) - cached_blocks(state, request) * state.block_size
+    return min(left, state.chunk_cap)
+
+
+@compiled_part
+def _is_held_back(state: Any, request: Any) -> bool:
+    """Tell whether a waiting request cannot be admitted now, whatever the blocks and seats."""
+    if is_stale(request):
+        return True
+    if not (state.defers_prefill or not state.enable_chunked_prefill):
+        return False
+    tokens = _tokens_to_prefill(state, request)
+    return (state.defers_prefill and tokens > 1) or tokens > state.ledger_tokens
 
 
 @compiled_part
@@ -222,7 +256,7 @@ def _legal_admissions(state: Any) -> bool:
     lacking = False
     for k in range(min(state.num_front, state.num_waiting_slots)):
         request = front_of(state)[k]
-        if not may_move(state, request):
+        if not may_move(state, request) or _is_held_back(state, request):
             continue
         if not (has_seat(state) and has_blocks(state, request)):
             lacking = True
@@ -241,6 +275,8 @@ def _legal_levels(state: Any) -> int:
         return 1 if state.num_fitting == 0 else 0
     mask[FULL_LEVEL] = 1
     count = 1
+    if not state.enable_chunked_prefill:
+        return count
     demand = state.ledger_prefill_tokens
     for level in range(FULL_LEVEL):
         tokens = min(prefill_cap(state, level), demand)
@@ -293,20 +329,35 @@ def _choose(state: Any, slot: int) -> None:
 def _proceed(state: Any, key: Any, level: int) -> None:
     """Form the batch and run it; as many times as nobody would be asked, if it may jump."""
     cap = prefill_cap(state, level)
-    may_jump = state.num_fitting == 0 and state.num_admitted == 0 and state.num_evicted_now == 0
+    nothing_new = state.num_admitted == 0 and state.num_evicted_now == 0
+    may_jump = nothing_new and state.num_fitting == 0 and not state.defers_prefill
     state.news = 0
     state.deciding = 0
     open_batch(state)
     schedule_running(state, key, cap)
     for i in range(state.num_admitted):
         request = admitted_of(state)[i]
-        tokens = tokens_to_schedule(state, request, cap)
+        tokens = _first_chunk(state, request, cap)
         if tokens > 0:
             admit(state, request, tokens)
         else:
             enqueue(state, key, request)
     state.num_admitted = 0
+    close_batch(state)
     execute(state, may_jump, state.horizon_s)
+
+
+@compiled_part
+def _first_chunk(state: Any, request: Any, cap: int) -> int:
+    """Return the tokens of an admitted request that the batch takes under a prefill cap."""
+    if not state.enable_prefix_caching:
+        return tokens_to_schedule(state, request, cap)
+    tokens = _tokens_to_prefill(state, request)
+    tokens = min(tokens, state.max_num_batched_tokens - state.batch_tokens)
+    tokens = min(tokens, cap - state.batch_prefill_tokens)
+    others_run = state.num_running > 0
+    has_room = tokens > 0 and fits(state, request, tokens, state.free_blocks, others_run)
+    return tokens if has_room else 0
 
 
 @compiled_part

@@ -8,6 +8,7 @@ from typing import Any
 from sched_env.compiled import compiled_part
 from sched_env.engine.events import record
 from sched_env.engine.memory import requests_of, running_of
+from sched_env.engine.pool import give_back_blocks
 from sched_env.engine.records import (
     EVENT_FINISH,
     EVENT_REJECT,
@@ -79,6 +80,7 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
     else:
         miss(state, request, state.clock_s)
     state.news = 1
+    state.progress_iteration = state.iteration
     record(state, kind, request, request.num_output_tokens, 0)
 
 
@@ -86,9 +88,11 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
 def settle(state: Any, request: Any, status: int, reason: int) -> None:
     """Give back the blocks of a running request and end it; its seat is closed by the caller."""
     row = request.row
-    state.free_blocks += request.num_blocks
-    request.num_blocks = 0
+    give_back_blocks(state, request)
     request.num_scheduled_tokens = 0
+    request.num_output_placeholders = 0
+    request.in_flight_tokens = 0
+    request.in_flight_output = 0
     requests_of(state)[row] = request
     end(state, requests_of(state)[row], status, reason)
 
@@ -117,6 +121,7 @@ def first_token(state: Any, request: Any) -> None:
     request.first_token_s = state.clock_s
     requests_of(state)[request.row].first_token_s = state.clock_s
     state.news = 1
+    state.progress_iteration = state.iteration
     if state.track_misses and state.clock_s - request.arrival_time_s > request.ttft_slo_s:
         miss(state, request, request.arrival_time_s + request.ttft_slo_s)
         requests_of(state)[request.row].missed = 1

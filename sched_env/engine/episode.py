@@ -18,6 +18,8 @@ from sched_env.engine.decide import (
 )
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
 from sched_env.engine.memory import events_of, itl_counts_of, mask_of, segments_of, trace_of
+from sched_env.engine.pool import empty_pool
+from sched_env.engine.records import NO_LIMIT
 from sched_env.workload.counter_rng import mix, uniform
 
 _EPISODE_STREAM = 11
@@ -27,7 +29,7 @@ _EPISODE_STREAM = 11
 def reset(state: Any) -> None:
     """Empty the state: nothing has arrived, the clock is 0, all blocks are free."""
     state.clock_s = 0.0
-    state.free_blocks = state.num_blocks
+    empty_pool(state)
     state.num_running = 0
     state.num_front = 0
     state.num_admitted = 0
@@ -38,6 +40,14 @@ def reset(state: Any) -> None:
     state.num_recurring_events = 0
     state.next_row = 0
     state.iteration = 0
+    state.num_executed_steps = 0
+    state.last_prefill_step = -state.prefill_schedule_interval
+    state.prefill_capacity_bound = 0
+    state.progress_iteration = 0
+    state.defers_prefill = 0
+    state.chunk_cap = NO_LIMIT
+    state.num_in_flight = 0
+    state.num_stale = 0
     state.num_preempted_now = 0
     state.num_evicted_now = 0
     state.num_fitting = 0
@@ -68,6 +78,7 @@ def _reset_counts(state: Any) -> None:
     state.num_preemptions = 0
     state.num_computed_tokens = 0
     state.num_recomputed_tokens = 0
+    state.num_cached_tokens = 0
     state.num_output_tokens = 0
     state.busy_s = 0.0
     state.kv_block_seconds = 0.0

@@ -7,34 +7,31 @@ the last bit, and each request is updated once.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from sched_env.compiled import compiled_inline, compiled_part
+from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import step_time_s
-from sched_env.engine.ending import first_token, settle
-from sched_env.engine.events import record
+from sched_env.engine.ending import settle
+from sched_env.engine.flight import land, launch, make_room_for_batch
 from sched_env.engine.memory import cost_of, expiries_of, growth_of, itl_counts_of, running_of
-from sched_env.engine.records import EVENT_FIRST_TOKEN, FINISHED
-from sched_env.engine.sizes import blocks_for, num_tokens
-
-ITL_BINS = 2048
-ITL_FIRST_S = 1e-5
-ITL_RATIO = 1.01  # bin edges grow by 1 %: a percentile is known to 1 %
-
-
-@compiled_part
-def itl_bin(interval_s: float) -> int:
-    """Return the bin of an inter-token latency."""
-    if interval_s <= ITL_FIRST_S:
-        return 0
-    index = int(math.log(interval_s / ITL_FIRST_S) / math.log(ITL_RATIO))
-    return min(index, ITL_BINS - 1)
+from sched_env.engine.output import append_tokens, itl_bin
+from sched_env.engine.pool import know_blocks
+from sched_env.engine.records import FINISHED
+from sched_env.engine.sizes import num_tokens
 
 
 @compiled_part
 def execute(state: Any, may_jump: bool, until_s: float) -> None:
-    """Run the scheduled batch once, or for as many iterations as nothing else can happen."""
+    """Run the scheduled batch once, or for as many iterations as nothing else can happen.
+
+    With asynchronous scheduling the batch is sent behind the one in flight, which ends now.
+    """
+    if state.async_scheduling:
+        launch(state, _batch_time_s(state))
+        if state.num_in_flight == 2:
+            end_oldest_batch(state)
+        state.iteration += 1
+        return
     if state.batch_tokens == 0:
         state.iteration += 1
         return
@@ -43,16 +40,30 @@ def execute(state: Any, may_jump: bool, until_s: float) -> None:
         iterations = _iterations_to_next_finish(state)
     if iterations > 1:
         iterations = _run_clock_ahead(state, iterations, until_s)
+        state.num_executed_steps += iterations - 1
     else:
-        _run_clock(state)
+        state.step_time_s = _batch_time_s(state)
+        _tick(state, state.num_blocks - state.free_blocks)
     state.iteration += iterations - 1  # what ends now ends in the last of them
     deliver(state, iterations)
     state.iteration += 1
 
 
 @compiled_part
-def _run_clock(state: Any) -> None:
-    state.step_time_s = step_time_s(
+def end_oldest_batch(state: Any) -> None:
+    """Move the clock to the end of the oldest batch in flight and apply its outputs."""
+    make_room_for_batch(state)
+    state.step_time_s = state.oldest_step_s
+    _tick(state, state.num_blocks - state.free_blocks)
+    land(state)
+
+
+@compiled_part
+def _batch_time_s(state: Any) -> float:
+    """Return how long the batch takes, moving blocks of swapped requests included."""
+    if state.batch_tokens == 0:
+        return 0.0
+    computing_s = step_time_s(
         cost_of(state),
         state.batch_decodes,
         state.batch_context_tokens,
@@ -60,7 +71,7 @@ def _run_clock(state: Any) -> None:
         state.batch_attention,
         _batch_size(state),
     )
-    _tick(state, state.num_blocks - state.free_blocks)
+    return computing_s + state.batch_moved_blocks * state.swap_s_per_block
 
 
 @compiled_part
@@ -133,13 +144,17 @@ def _plan_growth(state: Any) -> None:
 def deliver(state: Any, iterations: int) -> None:
     """Append the output tokens of ``iterations`` batches and close the seats of the finished."""
     state.num_computed_tokens += state.batch_tokens + (iterations - 1) * state.batch_decodes
+    if state.batch_decodes > 0:
+        state.progress_iteration = state.iteration
     kept = 0
     for position in range(state.num_running):
         request = running_of(state)[position]
         if request.num_scheduled_tokens > 0:
             request.num_scheduled_tokens = 0
             if request.num_computed_tokens == num_tokens(request):
-                _append(state, request, iterations)
+                append_tokens(state, request, iterations)
+            if iterations > 1 and state.enable_prefix_caching:
+                know_blocks(state, request, request.num_computed_tokens)
             if request.num_output_tokens == request.stop_at_tokens:
                 settle(state, request, FINISHED, request.stop_reason)
                 continue
@@ -147,26 +162,3 @@ def deliver(state: Any, iterations: int) -> None:
             running_of(state)[kept] = running_of(state)[position]
         kept += 1
     state.num_running = kept
-
-
-@compiled_inline
-def _append(state: Any, request: Any, iterations: int) -> None:
-    """Append ``iterations`` output tokens to a request whose tokens are all computed."""
-    if request.num_output_tokens == 0:
-        first_token(state, request)
-        record(state, EVENT_FIRST_TOKEN, request, 1, 0)
-    elif state.num_itl_bins > 0:
-        _count_gap(state, request, iterations)
-    request.last_token_s = state.clock_s
-    request.num_output_tokens += iterations
-    request.num_computed_tokens += iterations - 1
-    state.num_output_tokens += iterations
-    if iterations > 1:
-        request.num_blocks = blocks_for(request.num_computed_tokens, state.block_size)
-
-
-@compiled_part
-def _count_gap(state: Any, request: Any, iterations: int) -> None:
-    """Count the time between the last token of a request and the first of this stretch."""
-    ended_s = state.clock_s if iterations == 1 else state.first_end_s
-    itl_counts_of(state)[itl_bin(ended_s - request.last_token_s)] += 1

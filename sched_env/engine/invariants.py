@@ -65,6 +65,8 @@ class Snapshot:
         admitted: Rows of those chosen to run and not scheduled yet.
         running: Rows of the running ones, in batch order.
         backlog: ENTRY (num_backlog,), the heap of further waiting ones and husks of ended ones.
+        pool: BLOCK (num_blocks + 1,) with prefix caching, else empty.
+        tables: int64 (seats, num_blocks), the blocks of each request by its table.
         num_expiries_room: Entries that fit in the heap of deadlines.
         num_events_room: Events that fit in the log.
         arrives_by_clock: Whether arrival times are times of the server's clock.
@@ -76,6 +78,8 @@ class Snapshot:
     admitted: list[int]
     running: list[int]
     backlog: NDArray[Any]
+    pool: NDArray[Any]
+    tables: NDArray[np.int64]
     num_expiries_room: int
     num_events_room: int
     arrives_by_clock: bool
@@ -102,6 +106,8 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
         state=state,
         requests=requests,
         backlog=world.arrays.heaps[index, : int(state["num_backlog"])].view(np.ndarray).copy(),
+        pool=world.arrays.blocks[index].view(np.ndarray).copy(),
+        tables=world.block_tables(index).copy(),
         num_expiries_room=world.arrays.heaps.shape[1] - world.row_capacity,
         num_events_room=world.arrays.events.shape[1],
         arrives_by_clock=num_injected is None,
@@ -230,7 +236,27 @@ def _blocks(now: Snapshot) -> None:
     _require_all((held == needed) | ~runs, "blocks", "not the blocks of its computed tokens")
     _require_all((held == 0) | runs, "blocks", "a request that does not run holds some")
     used = total - free
-    _require(used == held.sum(), "blocks", f"{used} in use, {held.sum()} held")
+    if state["enable_prefix_caching"]:
+        _shared_blocks(now, used)
+    else:
+        _require(used == held.sum(), "blocks", f"{used} in use, {held.sum()} held")
+
+
+def _shared_blocks(now: Snapshot, used: int) -> None:
+    """Check that each block has as many users as tables name it, and that the rest are listed."""
+    total = int(now.state["num_blocks"])
+    users = np.zeros(total, np.int64)
+    for request in now.requests[now.requests["num_blocks"] > 0]:
+        users[now.tables[request["table"], : request["num_blocks"]]] += 1
+    _require_all(
+        users == now.pool["num_users"][:total], "blocks", "users of a block are miscounted"
+    )
+    _require(used == np.count_nonzero(users), "blocks", f"{used} in use, others are in tables")
+    listed, block = [], int(now.pool["next"][total])
+    while block != total and len(listed) <= total:
+        listed.append(block)
+        block = int(now.pool["next"][block])
+    _require(sorted(listed) == np.flatnonzero(users == 0).tolist(), "blocks", "free list is wrong")
 
 
 def _batch(now: Snapshot) -> None:
@@ -239,7 +265,7 @@ def _batch(now: Snapshot) -> None:
     budget, tokens = int(now.state["max_num_batched_tokens"]), int(now.state["batch_tokens"])
     _require(0 <= tokens <= budget, "batch", f"{tokens} tokens in a batch of at most {budget}")
     in_flight = int(scheduled.sum())
-    agrees = in_flight in (0, tokens)
+    agrees = in_flight in (0, tokens) or bool(now.state["async_scheduling"])
     _require(agrees, "batch", f"{tokens} tokens counted, {in_flight} scheduled")
 
 
@@ -247,6 +273,7 @@ def _progress(now: Snapshot) -> None:
     requests = now.requests
     computed = requests["num_computed_tokens"].astype(np.int64)
     tokens = requests["prompt_tokens"].astype(np.int64) + requests["num_output_tokens"]
+    tokens += requests["num_output_placeholders"] + requests["in_flight_output"]
     _require_all(computed >= 0, "progress", "fewer than no tokens are computed")
     _require_all(computed <= tokens, "progress", "more tokens are computed than there are")
     made = requests["num_output_tokens"]
@@ -337,5 +364,6 @@ def _preemption(before: Snapshot, now: Snapshot) -> None:
     grows = new["num_computed_tokens"] >= old["num_computed_tokens"]
     _require_all(grows | ~spared, "preemption", "computed tokens were lost without one")
     preempted = new["status"] == PREEMPTED
-    reset = (new["num_computed_tokens"] == 0) & (new["num_blocks"] == 0)
+    reset = (new["num_computed_tokens"] == 0) | bool(now.state["swaps"])
+    reset &= new["num_blocks"] == 0
     _require_all(reset | ~preempted, "preemption", "computed tokens or blocks are left")

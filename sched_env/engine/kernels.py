@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sched_env.compiled import compiled
-from sched_env.engine import arrivals, decide, episode, execute, schedule
+from sched_env.engine import arrivals, decide, episode, execute, flight, schedule
 from sched_env.engine.keycall import key_at
 from sched_env.engine.memory import aim, aim_outputs, requests_of
 from sched_env.engine.records import Arrays
@@ -51,6 +51,9 @@ def step_batch(
     heaps: NDArray[Any],
     events: NDArray[Any],
     scratch: NDArray[Any],
+    blocks: NDArray[Any],
+    tables: NDArray[Any],
+    hash_ids: NDArray[Any],
     key_address: int,
     key_jit_address: int,
     actions: NDArray[Any],
@@ -63,11 +66,38 @@ def step_batch(
     ``masks`` holds the legal actions before and after. ``results`` is float64 (N, 6): reward,
     terminated, truncated, elapsed seconds, discount, illegal actions.
     """
-    arrays = Arrays(state, cost, classes, trace, segments, slots, heaps, events, scratch)
-    key = key_at(key_address, key_jit_address)
+    arrays = Arrays(
+        state,
+        cost,
+        classes,
+        trace,
+        segments,
+        slots,
+        heaps,
+        events,
+        scratch,
+        blocks,
+        tables,
+        hash_ids,
+    )
+    key_addresses = (key_address, key_jit_address)
+    return step_servers(arrays, key_addresses, actions, observations, masks, results)
+
+
+@compiled
+def step_servers(
+    arrays: Arrays,
+    key_addresses: tuple[int, int],
+    actions: NDArray[Any],
+    observations: NDArray[Any],
+    masks: NDArray[Any],
+    results: NDArray[Any],
+) -> int:
+    """Do the work of ``step_batch``, for callers that are compiled themselves."""
+    key = key_at(key_addresses[0], key_addresses[1])
     ended = 0
-    for index in range(state.size):
-        server = state[index]
+    for index in range(arrays.state.size):
+        server = arrays.state[index]
         aim(server, arrays, index)
         aim_outputs(server, observations, masks, index)
         decide.step(server, key, actions[index])
@@ -135,6 +165,9 @@ def run(arrays: Arrays, key_addresses: tuple[int, int], max_iterations: int) -> 
         arrivals.receive(state, key)
         arrivals.expire(state)
         if state.num_running == 0 and state.num_waiting == 0:
+            if state.num_in_flight > 0:
+                execute.end_oldest_batch(state)
+                continue
             if episode.is_idle(state):
                 state.terminated = 1
                 return True
@@ -172,17 +205,23 @@ def submit_one(arrays: Arrays, key_addresses: tuple[int, int], row: int) -> None
 
 @compiled
 def schedule_one(arrays: Arrays, key_addresses: tuple[int, int]) -> None:
-    """Form one batch in server 0."""
+    """Form one batch in server 0; with asynchronous scheduling it is in flight then."""
     state = arrays.state[0]
     aim(state, arrays, 0)
     schedule.schedule(state, key_at(key_addresses[0], key_addresses[1]))
+    if state.async_scheduling:
+        flight.launch(state, 0.0)
 
 
 @compiled
 def deliver_one(arrays: Arrays, step_time_s: float) -> None:
-    """Apply the outputs of the batch of server 0, ``step_time_s`` later."""
+    """Apply the outputs of the oldest batch of server 0, ``step_time_s`` later."""
     state = arrays.state[0]
     aim(state, arrays, 0)
     state.clock_s += step_time_s
     state.iteration += 1
-    execute.deliver(state, 1)
+    if state.async_scheduling:
+        flight.make_room_for_batch(state)
+        flight.land(state)
+    else:
+        execute.deliver(state, 1)

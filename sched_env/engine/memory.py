@@ -23,12 +23,13 @@ from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import COST
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import FUTURE, GLOBALS, SLOT
-from sched_env.engine.records import ENTRY, EVENT, REQUEST, SEGMENT, TRACE, Arrays
+from sched_env.engine.records import BLOCK, ENTRY, EVENT, REQUEST, SEGMENT, TRACE, Arrays
 from sched_env.workload.service_classes import SERVICE_CLASS
 
 _REQUEST_SIZE = REQUEST.itemsize
 _ENTRY_SIZE = ENTRY.itemsize
 _EVENT_SIZE = EVENT.itemsize
+_BLOCK_SIZE = BLOCK.itemsize
 _INT64_SIZE = 8
 _SLOT_SIZE = SLOT.itemsize
 _GLOBALS_SIZE = GLOBALS.itemsize
@@ -89,6 +90,7 @@ _segments_at = _array_at(SEGMENT)
 _requests_at = _array_at(REQUEST)
 _entries_at = _array_at(ENTRY)
 _events_at = _array_at(EVENT)
+_blocks_at = _array_at(BLOCK)
 _integers_at = _array_at(np.int64)
 _flags_at = _array_at(np.int8)
 _slots_at = _array_at(SLOT)
@@ -119,8 +121,22 @@ def aim(state: Any, arrays: Arrays, index: int) -> None:
     state.events_at = arrays.events.ctypes.data + index * arrays.events.shape[1] * _EVENT_SIZE
     state.event_capacity = arrays.events.shape[1]
     state.growth_at = scratch
-    state.itl_counts_at = scratch + state.block_size * _INT64_SIZE
-    state.num_itl_bins = arrays.scratch.shape[1] - state.block_size
+    state.stale_at = scratch + state.block_size * _INT64_SIZE
+    state.itl_counts_at = state.stale_at + seats * _INT64_SIZE
+    state.num_itl_bins = arrays.scratch.shape[1] - state.block_size - seats
+    if state.enable_prefix_caching:
+        _aim_pool(state, arrays, index)
+
+
+@compiled_part
+def _aim_pool(state: Any, arrays: Arrays, index: int) -> None:
+    tables = arrays.tables.ctypes.data + index * arrays.tables.shape[1] * _INT64_SIZE
+    state.blocks_at = arrays.blocks.ctypes.data + index * arrays.blocks.shape[1] * _BLOCK_SIZE
+    state.buckets_at = tables
+    state.free_tables_at = tables + state.num_buckets * _INT64_SIZE
+    state.tables_at = state.free_tables_at + state.seat_capacity * _INT64_SIZE
+    state.hash_ids_at = arrays.hash_ids.ctypes.data
+    state.num_hash_ids = arrays.hash_ids.size
 
 
 @compiled_part
@@ -209,6 +225,42 @@ def events_of(state: Any) -> Any:
 def growth_of(state: Any) -> Any:
     """Return the scratch of the jump-ahead, int64 (block_size,)."""
     return _integers_at(state.growth_at, state.block_size)
+
+
+@compiled_part
+def stale_of(state: Any) -> Any:
+    """Return the rows of preempted requests with a token in flight, int64 (seat_capacity,)."""
+    return _integers_at(state.stale_at, state.seat_capacity)
+
+
+@compiled_part
+def blocks_of(state: Any) -> Any:
+    """Return the KV blocks, BLOCK (num_blocks + 1,); the last is the end of the free list."""
+    return _blocks_at(state.blocks_at, state.num_blocks + 1)
+
+
+@compiled_part
+def buckets_of(state: Any) -> Any:
+    """Return the first known block of each hash bucket, int64 (num_buckets,)."""
+    return _integers_at(state.buckets_at, state.num_buckets)
+
+
+@compiled_part
+def free_tables_of(state: Any) -> Any:
+    """Return the stack of block tables that nobody uses, int64 (seat_capacity,)."""
+    return _integers_at(state.free_tables_at, state.seat_capacity)
+
+
+@compiled_part
+def table_of(state: Any, index: int) -> Any:
+    """Return block table ``index``, int64 (num_blocks,)."""
+    return _integers_at(state.tables_at + index * state.num_blocks * _INT64_SIZE, state.num_blocks)
+
+
+@compiled_part
+def hash_ids_of(state: Any) -> Any:
+    """Return the ids of all prompts' content, int64 (num_hash_ids,)."""
+    return _integers_at(state.hash_ids_at, state.num_hash_ids)
 
 
 @compiled_part

@@ -29,7 +29,8 @@ STATUS_NAMES = ("waiting", "running", "preempted", "finished", "rejected", "time
     SHED,
     TOO_LARGE,
     TIMEOUT,
-) = range(8)
+    NO_PROGRESS,
+) = range(9)
 FINISH_REASON_NAMES = (
     "",
     "stop",
@@ -39,10 +40,21 @@ FINISH_REASON_NAMES = (
     "shed",
     "too_large",
     "timeout",
+    "no_progress",
 )
 
 # Which running request makes room when blocks run short.
-VICTIM_TAIL, VICTIM_LARGEST_KEY = range(2)
+(
+    VICTIM_TAIL,
+    VICTIM_LARGEST_KEY,
+    VICTIM_LOWEST_PRIORITY,
+    VICTIM_LEAST_COMPUTED,
+    VICTIM_MOST_BLOCKS_PER_TOKEN,
+    VICTIM_RANDOM,
+) = range(6)
+
+# What an admission reserves blocks for, beyond the sequence so far.
+RESERVE_NOTHING, RESERVE_PREDICTED, RESERVE_MAX = range(3)
 
 # Kinds of events.
 (
@@ -69,6 +81,8 @@ TRACE = np.dtype(
         ("prompt_tokens", "i4"),
         ("output_tokens", "i4"),
         ("service_class", "i4"),  # -1: drawn per seed
+        ("num_hashes", "i4"),  # ids of its prompt's content
+        ("first_hash", "i8"),
     ],
     align=True,
 )
@@ -87,7 +101,8 @@ REQUEST = np.dtype(
         ("num_computed_tokens", "i4"),
         ("prompt_tokens", "i4"),
         ("num_blocks", "i4"),
-        ("num_scheduled_tokens", "i4"),  # in the batch being formed or in flight
+        ("num_scheduled_tokens", "i4"),  # in the batch formed last
+        ("num_output_placeholders", "i4"),  # output tokens that batches in flight will bring
         ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
         ("predicted_output_tokens", "f8"),
         ("tpot_slo_s", "f8"),
@@ -100,15 +115,25 @@ REQUEST = np.dtype(
         ("key", "f8"),  # service order: smaller (key, second_key, tie) first
         ("second_key", "f8"),
         ("tie", "i8"),
+        ("first_hash", "i8"),  # ids of its prompt's content, for prefix caching
+        ("num_hashes", "i4"),
+        ("num_known_blocks", "i4"),  # of those held, leading ones known by their hash
+        ("num_cached_tokens", "i4"),  # found in the prefix cache at its last admission or look
+        ("table", "i4"),  # where the ids of its blocks are written
+        ("in_flight_tokens", "i4"),  # in the batch before the one formed last
+        ("passes_waited", "i4"),  # times the queue was put in order while it waited
+        ("times_passed", "i4"),  # admissions of others while it came first and did not fit
         ("row", "i4"),
         ("service_class", "i4"),
-        ("output_tokens", "i4"),  # what the trace asks for: hidden from policies
+        ("output_tokens", "i4"),  # longest output, what the trace asks for: hidden from policies
         ("stop_reason", "i4"),  # the finish reason when it gets there
         ("num_preemptions", "i4"),
         ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
         ("status", "i1"),
         ("finish_reason", "i1"),
         ("preemptible", "i1"),
+        ("is_prefill_chunk", "i1"),  # its last batch left tokens of it to compute
+        ("in_flight_output", "i1"),  # the batch before the one formed last brings a token
         ("missed", "i1"),  # its SLO can no longer be met
     ],
     align=True,
@@ -116,6 +141,17 @@ REQUEST = np.dtype(
 
 ENTRY = np.dtype(
     [("key", "f8"), ("second_key", "f8"), ("tie", "i8"), ("row", "i8")],
+    align=True,
+)
+
+BLOCK = np.dtype(
+    [
+        ("hash", "i8"),  # of its tokens and all before them; 0: not known
+        ("num_users", "i4"),
+        ("previous", "i4"),  # in the list of free blocks
+        ("next", "i4"),
+        ("next_in_bucket", "i4"),
+    ],
     align=True,
 )
 
@@ -157,7 +193,23 @@ _LIMITS = [
     ("max_model_len", "i8"),
     ("reserve_full_isl", "i1"),
     ("readmit_after_preemption", "i1"),
+    ("watermark_blocks", "i8"),
+    ("long_prefill_token_threshold", "i8"),
+    ("long_prefill_token_threshold_adaptive", "i1"),
+    ("enable_chunked_prefill", "i1"),
+    ("max_num_active_seqs", "i8"),
+    ("prefill_schedule_interval", "i8"),
+    ("async_scheduling", "i1"),
+    ("enable_prefix_caching", "i1"),
+    ("hash_block_tokens", "i8"),  # tokens that one id of a prompt's content stands for
+    ("preemptive_priority", "i1"),
+    ("resume_first", "i1"),
     ("victim", "i1"),
+    ("victim_tie_last", "i1"),
+    ("swaps", "i1"),  # a preempted request keeps its computed tokens
+    ("swap_s_per_block", "f8"),
+    ("reserve_outputs", "i1"),  # RESERVE_...
+    ("skip_ahead", "i8"),
     ("static_order", "i1"),  # waiting keys do not change with time
     ("jump_ahead", "i1"),
     ("shed_hopeless", "i1"),
@@ -199,8 +251,16 @@ _ADDRESSES = [
     ("events_at", "i8"),
     ("event_capacity", "i8"),
     ("growth_at", "i8"),
+    ("stale_at", "i8"),
     ("itl_counts_at", "i8"),
     ("num_itl_bins", "i8"),
+    ("blocks_at", "i8"),
+    ("buckets_at", "i8"),
+    ("num_buckets", "i8"),
+    ("free_tables_at", "i8"),
+    ("tables_at", "i8"),
+    ("hash_ids_at", "i8"),
+    ("num_hash_ids", "i8"),
     ("observation_at", "i8"),
     ("mask_at", "i8"),
     ("num_actions", "i8"),
@@ -233,8 +293,25 @@ _STATE = [
     ("batch_decodes", "i8"),
     ("batch_context_tokens", "i8"),
     ("batch_attention", "f8"),
+    ("batch_moved_blocks", "i8"),  # swapped out or in
+    ("batch_has_prefill", "i1"),
+    ("chunk_cap", "i8"),  # most tokens of one request
+    ("defers_prefill", "i1"),
     ("step_time_s", "f8"),
     ("first_end_s", "f8"),  # end of the first iteration of a jump
+    # what earlier batches leave behind
+    ("num_executed_steps", "i8"),
+    ("last_prefill_step", "i8"),
+    ("prefill_capacity_bound", "i1"),
+    ("progress_iteration", "i8"),  # the last that made a token or ended a request
+    ("num_free_tables", "i8"),
+    # batches in flight
+    ("num_in_flight", "i8"),
+    ("num_stale", "i8"),  # preempted requests with a token in flight
+    ("newest_step_s", "f8"),
+    ("oldest_step_s", "f8"),
+    ("newest_tokens", "i8"),
+    ("oldest_tokens", "i8"),
     # counts
     ("num_finished", "i8"),
     ("num_rejected", "i8"),
@@ -242,6 +319,7 @@ _STATE = [
     ("num_preemptions", "i8"),
     ("num_computed_tokens", "i8"),
     ("num_recomputed_tokens", "i8"),
+    ("num_cached_tokens", "i8"),  # not computed, because the prefix cache had them
     ("num_output_tokens", "i8"),
     ("busy_s", "f8"),
     ("kv_block_seconds", "f8"),
@@ -256,6 +334,7 @@ _STATE = [
     ("waiting_decode_tokens", "f8"),
     # the decision process
     ("ledger_blocks", "i8"),
+    ("ledger_reserved", "i8"),  # blocks kept for outputs (no_evict)
     ("ledger_tokens", "i8"),
     ("ledger_prefill_tokens", "i8"),
     ("num_decoding", "i8"),
@@ -298,4 +377,7 @@ class Arrays(NamedTuple):
     slots: NDArray[Any]  # REQUEST (N, front_size + 2 seat_capacity + row_capacity)
     heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
     events: NDArray[Any]  # EVENT (N, capacity)
-    scratch: NDArray[Any]  # int64 (N, block_size + num_bins)
+    scratch: NDArray[Any]  # int64 (N, block_size + seat_capacity + num_bins)
+    blocks: NDArray[Any]  # BLOCK (N, num_blocks + 1); (N, 0) without prefix caching
+    tables: NDArray[Any]  # int64 (N, num_buckets + seat_capacity x (1 + num_blocks)); or (N, 0)
+    hash_ids: NDArray[Any]  # int64 (num_hash_ids,), shared by all servers

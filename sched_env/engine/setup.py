@@ -14,13 +14,50 @@ from sched_env.config.scheduler import SchedulerConfig
 from sched_env.config.service import ServiceConfig
 from sched_env.cost.presets import cost_record
 from sched_env.cost.step_time import step_time_s
-from sched_env.engine.records import NO_LIMIT, SEGMENT, TRACE, VICTIM_LARGEST_KEY
+from sched_env.engine.records import (
+    NO_LIMIT,
+    RESERVE_MAX,
+    RESERVE_NOTHING,
+    RESERVE_PREDICTED,
+    SEGMENT,
+    TRACE,
+    VICTIM_LARGEST_KEY,
+    VICTIM_LEAST_COMPUTED,
+    VICTIM_LOWEST_PRIORITY,
+    VICTIM_MOST_BLOCKS_PER_TOKEN,
+    VICTIM_RANDOM,
+    VICTIM_TAIL,
+)
 from sched_env.engine.world import Key, World, records_of
-from sched_env.errors import TraceError
+from sched_env.errors import ConfigError, TraceError
 from sched_env.workload.service_classes import service_class_array
 from sched_env.workload.table import RequestTable
 
 _TYPICAL_CONTEXT_TOKENS = 1024
+_VICTIMS = {
+    None: VICTIM_LARGEST_KEY,
+    "tail": VICTIM_TAIL,
+    "priority": VICTIM_LOWEST_PRIORITY,
+    "least_computed": VICTIM_LEAST_COMPUTED,
+    "most_blocks_per_token": VICTIM_MOST_BLOCKS_PER_TOKEN,
+    "random": VICTIM_RANDOM,
+}
+_RESERVES = {"off": RESERVE_NOTHING, "predicted": RESERVE_PREDICTED, "max": RESERVE_MAX}
+_AS_GIVEN = (
+    "reserve_full_isl",
+    "readmit_after_preemption",
+    "watermark_blocks",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "enable_chunked_prefill",
+    "prefill_schedule_interval",
+    "async_scheduling",
+    "enable_prefix_caching",
+    "preemptive_priority",
+    "resume_first",
+    "swap_s_per_block",
+    "skip_ahead",
+)
 
 
 def scheduler_settings(config: SchedulerConfig) -> dict[str, float]:
@@ -31,9 +68,13 @@ def scheduler_settings(config: SchedulerConfig) -> dict[str, float]:
         "num_blocks": config.num_blocks,
         "block_size": config.block_size,
         "max_model_len": config.max_model_len or int(NO_LIMIT),
-        "reserve_full_isl": bool(config.reserve_full_isl),
-        "readmit_after_preemption": bool(config.readmit_after_preemption),
-        "victim": VICTIM_LARGEST_KEY,
+        "max_num_active_seqs": config.max_num_active_seqs or config.max_num_seqs,
+        "victim": _VICTIMS[config.victim],
+        "victim_tie_last": config.victim_tie == "last",
+        "swaps": config.preemption == "swap",
+        "reserve_outputs": _RESERVES[config.no_evict],
+        "hash_block_tokens": config.block_size,
+        **{name: getattr(config, name) for name in _AS_GIVEN},
         "request_timeout_s": math.inf,
         "horizon_s": math.inf,
         "discount_time_s": 1.0,
@@ -95,7 +136,7 @@ def episode_settings(env: EnvConfig) -> dict[str, float]:
 def trace_records(tables: Sequence[RequestTable]) -> NDArray[Any]:
     """Return the rows of all tables behind one another, TRACE (sum of lengths,)."""
     trace = records_of(sum(len(table) for table in tables), TRACE)
-    start = 0
+    start, num_hashes = 0, 0
     for table in tables:
         rows = trace[start : start + len(table)]
         for name in ("arrival_time_s", "prompt_tokens", "output_tokens"):
@@ -103,10 +144,43 @@ def trace_records(tables: Sequence[RequestTable]) -> NDArray[Any]:
         rows["priority"] = table.priority if np.any(table.priority) else math.nan
         rows["service_class"] = table.service_class
         rows["predicted_output_tokens"] = table.predicted_output_tokens
+        if table.hash_ids is not None:
+            rows["first_hash"] = num_hashes + table.hash_ids.offsets[:-1]
+            rows["num_hashes"] = table.hash_ids.num_blocks
+            num_hashes += len(table.hash_ids.values)
         start += len(table)
     tokens = trace["prompt_tokens"].astype(np.float64) + trace["output_tokens"]
     trace["cumulative_tokens"] = np.cumsum(tokens) - tokens
     return trace
+
+
+def content_ids(
+    config: SchedulerConfig, tables: Sequence[RequestTable]
+) -> tuple[NDArray[np.int64], int]:
+    """Return what prefix caching knows prompts by, in the order of ``trace_records``.
+
+    Returns:
+        int64 ids of all tables behind one another, different ones for each table, and the tokens
+        that one id stands for. No ids without prefix caching, or where the traces have none: then
+        a request shares blocks with nobody but itself, after a preemption.
+
+    Raises:
+        ConfigError: Blocks do not fit evenly into what an id stands for, or the other way round.
+    """
+    hashes = [table.hash_ids for table in tables if table.hash_ids is not None]
+    if not config.enable_prefix_caching or not hashes:
+        return np.zeros(0, np.int64), config.block_size
+    sizes = {one.block_tokens for one in hashes}
+    for tokens in sizes:
+        larger, smaller = max(tokens, config.block_size), min(tokens, config.block_size)
+        if larger % smaller or len(sizes) > 1:
+            raise ConfigError(
+                f"block_size {config.block_size} does not go with hash_ids of "
+                f"{' and '.join(map(str, sorted(sizes)))} tokens: with enable_prefix_caching one "
+                "of the two must be a multiple of the other, the same for all traces"
+            )
+    parts = [one.values * len(hashes) + i for i, one in enumerate(hashes)]
+    return np.concatenate(parts), sizes.pop()
 
 
 def segment_records(
@@ -157,6 +231,7 @@ def episode_world(
     check_classes(tables, env.service)
     settings = {**server_settings(env, tables), **episode_settings(env)}
     segments = segment_records(tables, capacities_rps)
+    hash_ids, settings["hash_block_tokens"] = content_ids(env.scheduler, tables)
     return World(
         num_servers,
         settings,
@@ -166,6 +241,7 @@ def episode_world(
         trace=trace_records(tables),
         segments=segments,
         row_capacity=_most_rows(env, tables, segments),
+        hash_ids=hash_ids,
     )
 
 
@@ -199,6 +275,7 @@ def run_world(
     trace = trace_records([table])
     settings = server_settings(env, [table])
     settings |= {"horizon_s": until_s, "interval_scale": 1.0, "num_rows": len(table), "seed": seed}
+    hash_ids, settings["hash_block_tokens"] = content_ids(env.scheduler, [table])
     return World(
         1,
         settings,
@@ -210,4 +287,5 @@ def run_world(
         row_capacity=max(len(table), 1),
         num_events=num_events,
         count_itl=count_itl,
+        hash_ids=hash_ids,
     )

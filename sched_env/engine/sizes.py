@@ -15,8 +15,12 @@ def num_tokens(request: Any) -> int:
 
 @compiled_part
 def tokens_left(request: Any) -> int:
-    """Return the tokens of the sequence so far that are not computed."""
-    return num_tokens(request) - request.num_computed_tokens
+    """Return the tokens of the sequence so far that are not computed.
+
+    Output tokens that a batch in flight will bring count as there already (vLLM's
+    ``num_output_placeholders``, of asynchronous scheduling alone).
+    """
+    return num_tokens(request) + request.num_output_placeholders - request.num_computed_tokens
 
 
 @compiled_part
@@ -28,7 +32,8 @@ def decode_tokens_left(request: Any) -> float:
 @compiled_part
 def is_decoding(request: Any) -> bool:
     """Tell whether only the last output token is left to compute."""
-    return tokens_left(request) == 1 and request.num_output_tokens > 0
+    has_output = request.num_output_tokens + request.num_output_placeholders > 0
+    return has_output and tokens_left(request) == 1
 
 
 @compiled_part

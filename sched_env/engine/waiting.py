@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sched_env.compiled import compiled_part
 from sched_env.engine.features import rest
 from sched_env.engine.heap import drop_top, precedes, push
 from sched_env.engine.memory import backlog_of, front_of, requests_of
+from sched_env.engine.pool import cached_blocks
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens
@@ -28,14 +31,45 @@ def enqueue(state: Any, key: Any, request: Any) -> None:
     """
     settle_waiting(state)
     state.num_waiting += 1
+    count_in(state, request)
+    _set_key(state, key, request)
+    request.passes_waited = 0
+    request.times_passed = 0
+    prepare_to_wait(state, request)
+    _place(state, request)
+
+
+@compiled_part
+def _set_key(state: Any, key: Any, request: Any) -> None:
+    """Give a request its place in the order; with ``resume_first`` preempted ones come first."""
+    request.key, request.second_key = key(request, state.clock_s)
+    if state.resume_first and request.status == PREEMPTED:
+        request.second_key = request.key
+        request.key = -np.inf
+
+
+@compiled_part
+def count_in(state: Any, request: Any) -> None:
+    """Add a waiting request to the sums over all of them."""
     state.waiting_weight += request.weight
     state.waiting_prefill_tokens += num_tokens(request)
     state.waiting_decode_tokens += decode_tokens_left(request)
-    request.key, request.second_key = key(request, state.clock_s)
+
+
+@compiled_part
+def count_out(state: Any, request: Any) -> None:
+    """Take a waiting request out of the sums over all of them."""
+    state.waiting_weight -= request.weight
+    state.waiting_prefill_tokens -= num_tokens(request)
+    state.waiting_decode_tokens -= decode_tokens_left(request)
+
+
+@compiled_part
+def prepare_to_wait(state: Any, request: Any) -> None:
+    """Note what rests while a request waits."""
     request.whole_blocks = blocks_for(num_tokens(request), state.block_size)
     if state.num_waiting_slots > 0:
         rest(state, request)
-    _place(state, request)
 
 
 @compiled_part
@@ -84,9 +118,7 @@ def leave(state: Any, request: Any) -> None:
     """Count ``request`` out of the waiting ones (one in the backlog stays there as a husk)."""
     settle_waiting(state)
     state.num_waiting -= 1
-    state.waiting_weight -= request.weight
-    state.waiting_prefill_tokens -= num_tokens(request)
-    state.waiting_decode_tokens -= decode_tokens_left(request)
+    count_out(state, request)
 
 
 @compiled_part
@@ -116,6 +148,17 @@ def position_of(state: Any, row: int) -> int:
 
 
 @compiled_part
+def take_out(state: Any, row: int) -> None:
+    """Take a waiting request out of the queue, wherever it stands; its row is up to date then."""
+    position = position_of(state, row)
+    if position >= 0:
+        requests_of(state)[row] = front_of(state)[position]
+        dequeue(state, position)
+    else:
+        leave(state, requests_of(state)[row])
+
+
+@compiled_part
 def reorder(state: Any, key: Any) -> None:
     """Sort all waiting requests anew, for keys that change with time. O(n + front_size log n)."""
     for position in range(state.num_front):
@@ -127,6 +170,8 @@ def reorder(state: Any, key: Any) -> None:
     for position in range(count):
         request = requests_of(state)[backlog_of(state)[position].row]
         if is_waiting(request):
-            request.key, request.second_key = key(request, state.clock_s)
+            request.passes_waited += 1
+            request.num_cached_tokens = cached_blocks(state, request) * state.block_size
+            _set_key(state, key, request)
             _push_back(state, request)
     _refill(state)

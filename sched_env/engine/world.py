@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import kernels
-from sched_env.engine.execute import ITL_BINS
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import Layout
+from sched_env.engine.output import ITL_BINS
 from sched_env.engine.records import (
+    BLOCK,
     ENTRY,
     EVENT,
     ONE_TIME_EVENTS,
@@ -72,6 +73,9 @@ def _check_room(num_servers: int, settings: Mapping[str, float], row_capacity: i
         num_requests * REQUEST.itemsize
         + (4 * row_capacity + seats) * ENTRY.itemsize
         + int(settings["block_size"]) * 8
+        + int(settings.get("enable_prefix_caching", 0))
+        * int(settings["num_blocks"])
+        * (8 * seats + BLOCK.itemsize)
     )
     if num_bytes > _memory_bytes():
         raise ConfigError(
@@ -105,6 +109,7 @@ class World:
         row_capacity: Most requests of one run or episode.
         num_events: Room for events that may recur (admissions and preemptions); 0: no log.
         count_itl: Whether to count inter-token latencies.
+        hash_ids: int64, ids of the content of the trace's prompts, for prefix caching.
 
     Raises:
         ConfigError: The machine's memory cannot hold them.
@@ -123,6 +128,7 @@ class World:
         row_capacity: int,
         num_events: int = 0,
         count_itl: bool = False,
+        hash_ids: NDArray[np.int64] | None = None,
     ) -> None:
         _check_room(num_servers, settings, row_capacity)
         state = records_of(num_servers, SERVER)
@@ -144,6 +150,7 @@ class World:
             seats = int(first["seat_capacity"])
             capacity = num_events + ONE_TIME_EVENTS * row_capacity + 2 * seats
         bins = ITL_BINS if count_itl else 0
+        state["num_buckets"] = self._num_buckets(first)
         self.arrays = Arrays(
             state=state,
             cost=as_records(cost),
@@ -153,7 +160,10 @@ class World:
             slots=records_of((num_servers, self._num_slots(first, row_capacity)), REQUEST),
             heaps=records_of((num_servers, self._num_entries(first, row_capacity)), ENTRY),
             events=records_of((num_servers, capacity), EVENT),
-            scratch=np.zeros((num_servers, int(first["block_size"]) + bins), np.int64),
+            scratch=np.zeros((num_servers, self._itl_start(first) + bins), np.int64),
+            blocks=records_of((num_servers, self._num_blocks(first)), BLOCK),
+            tables=np.zeros((num_servers, self._num_tables(first)), np.int64),
+            hash_ids=np.zeros(0, np.int64) if hash_ids is None else hash_ids,
         )
 
     @staticmethod
@@ -168,6 +178,26 @@ class World:
     @staticmethod
     def _num_entries(state: Any, row_capacity: int) -> int:
         return 4 * row_capacity + int(state["seat_capacity"])
+
+    @staticmethod
+    def _itl_start(state: Any) -> int:
+        return int(state["block_size"]) + int(state["seat_capacity"])
+
+    @staticmethod
+    def _num_buckets(state: Any) -> int:
+        """Return a power of two, at least the number of blocks."""
+        return 1 << int(state["num_blocks"]).bit_length() if state["enable_prefix_caching"] else 0
+
+    @staticmethod
+    def _num_blocks(state: Any) -> int:
+        return int(state["num_blocks"]) + 1 if state["enable_prefix_caching"] else 0
+
+    @classmethod
+    def _num_tables(cls, state: Any) -> int:
+        if not state["enable_prefix_caching"]:
+            return 0
+        seats = int(state["seat_capacity"])
+        return cls._num_buckets(state) + seats * (1 + int(state["num_blocks"]))
 
     @property
     def num_servers(self) -> int:
@@ -197,7 +227,14 @@ class World:
     @property
     def itl_counts(self) -> NDArray[np.int64]:
         """Return the counts of inter-token latencies, int64 (N, bins)."""
-        return self.arrays.scratch[:, int(self.state[0]["block_size"]) :]
+        return self.arrays.scratch[:, self._itl_start(self.state[0]) :]
+
+    def block_tables(self, index: int) -> NDArray[np.int64]:
+        """Return the blocks of each request by its table, int64 (seats, num_blocks)."""
+        seats, num_blocks = int(self.state[0]["seat_capacity"]), int(self.state[0]["num_blocks"])
+        count = seats * num_blocks if self.arrays.tables.shape[1] else 0
+        tables = self.arrays.tables[index, self.arrays.tables.shape[1] - count :]
+        return tables.reshape(-1, num_blocks)
 
     def live(self, index: int, part: str) -> NDArray[Any]:
         """Return the requests held by value in ``front``, ``admitted`` or ``running``."""
@@ -270,16 +307,36 @@ class World:
         parts = {part: self.live(0, part).copy() for part in ("front", "admitted", "running")}
         requests, rows = self.requests.copy(), self.row_capacity
         expiries = old.heaps[:, rows:].copy()
+        seats = int(state[0]["seat_capacity"])
         state["row_capacity"] = row_capacity
         state["seat_capacity"] = self._seats(state[0], row_capacity)
         slots = records_of((1, self._num_slots(state[0], row_capacity)), REQUEST)
         heaps = records_of((1, self._num_entries(state[0], row_capacity)), ENTRY)
         heaps[:, :rows] = old.heaps[:, :rows]
         heaps[:, row_capacity : row_capacity + expiries.shape[1]] = expiries
-        self.arrays = old._replace(slots=slots, heaps=heaps)
+        self.arrays = old._replace(slots=slots, heaps=heaps, **self._more_seats(seats))
         self.requests[:, :rows] = requests
         for part, records in parts.items():
             self.live(0, part)[:] = records
+
+    def _more_seats(self, old_seats: int) -> dict[str, NDArray[np.int64]]:
+        """Return scratch and block tables for more seats, with what those of old hold."""
+        state, old = self.state[0], self.arrays
+        more = int(state["seat_capacity"]) - old_seats
+        scratch = np.insert(old.scratch, [self._itl_start(state) - more] * more, 0, axis=1)
+        if not state["enable_prefix_caching"]:
+            return {"scratch": scratch}
+        start = int(state["num_buckets"])
+        free, added = int(state["num_free_tables"]), np.arange(more) + old_seats
+        tables = np.insert(old.tables, [start + free] * more, added, axis=1)
+        room = np.zeros((1, more * int(state["num_blocks"])), np.int64)
+        state["num_free_tables"] += more
+        return {"scratch": scratch, "tables": np.hstack([tables, room])}
+
+    def add_hash_ids(self, hash_ids: Sequence[int]) -> None:
+        """Append ids of a prompt's content to those of all prompts."""
+        more = np.asarray(hash_ids, np.int64)
+        self.arrays = self.arrays._replace(hash_ids=np.append(self.arrays.hash_ids, more))
 
     def grow_events(self) -> None:
         """Double the room of the event log."""
@@ -297,7 +354,7 @@ class World:
         self.__dict__.update(saved)
         arrays = saved["arrays"]
         records = {
-            name: value if name == "scratch" else as_records(value)
+            name: value if value.dtype == np.int64 else as_records(value)
             for name, value in arrays.items()
         }
         self.arrays = Arrays(**records)

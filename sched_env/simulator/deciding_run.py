@@ -129,23 +129,7 @@ def _decide(
             decide_mlp(network, observations, masks, logits, actions)
         else:
             decide_linear(network, observations, masks, logits, actions)
-        kernels.step_batch(
-            arrays.state,
-            arrays.cost,
-            arrays.classes,
-            arrays.trace,
-            arrays.segments,
-            arrays.slots,
-            arrays.heaps,
-            arrays.events,
-            arrays.scratch,
-            key_addresses[0],
-            key_addresses[1],
-            actions,
-            observations,
-            masks,
-            results,
-        )
+        kernels.step_servers(arrays, key_addresses, actions, observations, masks, results)
         made += 1
         invalid += int(results[0, 5])
     return made, invalid

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.execute import ITL_BINS, ITL_FIRST_S, ITL_RATIO
+from sched_env.engine.output import ITL_BINS, ITL_FIRST_S, ITL_RATIO
 from sched_env.engine.records import EVENT_PREEMPT
 from sched_env.engine.world import World
 

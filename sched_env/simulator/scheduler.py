@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,10 @@ from sched_env.engine.records import (
     FINISH_REASON_NAMES,
     LENGTH,
     MAX_MODEL_LEN,
+    NOT_ENDED,
     STATUS_NAMES,
     STOP,
+    VICTIM_TAIL,
 )
 from sched_env.engine.setup import scheduler_settings
 from sched_env.engine.world import World, no_trace, records_of, whole_trace
@@ -63,8 +66,10 @@ class RequestView:
         output: Output tokens so far; preemption never takes one away.
         status: Where it is. P07 calls a preempted request waiting.
         num_preemptions: How often it was preempted.
+        num_cached_tokens: Tokens that its last admission found in the prefix cache.
         finish_reason: ``stop``, ``length``, ``max_model_len``, ``kv_capacity`` (alone and still out
-            of blocks), ``too_large`` (rejected: its prompt can never fit), or empty.
+            of blocks), ``too_large`` (rejected: its prompt can never fit), ``no_progress`` (the run
+            could not move), or empty.
     """
 
     request_id: Hashable
@@ -75,7 +80,15 @@ class RequestView:
     output: tuple[int, ...]
     status: Status
     num_preemptions: int
+    num_cached_tokens: int
     finish_reason: str
+
+
+class _Batch(NamedTuple):
+    """A batch in flight: the rows in it, and those of them to which it brings a token."""
+
+    rows: list[int]
+    complete: list[int]
 
 
 class Scheduler:
@@ -100,6 +113,8 @@ class Scheduler:
         sample_fn: Gives the next output token of a request, from its view before the token; called
             in batch order. By default a token is the number of tokens before it.
         eos_token_id: A sampled token that ends its request.
+        hash_block_tokens: Prompt tokens that one of a request's ``hash_ids`` stands for; by default
+            a KV block's. One of the two has to be a multiple of the other.
 
     Raises:
         ConfigError: An argument is of another kind.
@@ -110,11 +125,15 @@ class Scheduler:
         config: SchedulerConfig | None = None,
         sample_fn: Callable[[RequestView], int] | None = None,
         eos_token_id: int | None = None,
+        *,
+        hash_block_tokens: int | None = None,
     ) -> None:
         if not isinstance(config, SchedulerConfig | None):
             raise ConfigError(f"config is {config!r}: give a SchedulerConfig(...)")
         if not (sample_fn is None or callable(sample_fn)):
             raise ConfigError(f"sample_fn is {sample_fn!r}: give a function of a RequestView")
+        if hash_block_tokens is not None:
+            _check_count("hash_block_tokens", hash_block_tokens, 1)
         self.config = config or SchedulerConfig()
         self._sample = sample_fn or _count_outputs
         self._eos_token_id = eos_token_id
@@ -123,7 +142,11 @@ class Scheduler:
         cost = records_of(1, COST)
         self._world = World(
             1,
-            scheduler_settings(self.config),
+            {
+                **scheduler_settings(self.config),
+                "victim": _victim_rule(self.config),
+                "hash_block_tokens": hash_block_tokens or self.config.block_size,
+            },
             self._order,
             cost=cost,
             classes=records_of(1, SERVICE_CLASS),
@@ -140,7 +163,8 @@ class Scheduler:
         self._finished: list[Hashable] = []
         self._rejected: list[Hashable] = []
         self._preempted: tuple[Hashable, ...] = ()
-        self._in_flight: dict[int, int] | None = None  # tokens by row
+        self._in_flight: deque[_Batch] = deque()  # oldest first
+        self._most_in_flight = 2 if self.config.async_scheduling else 1
 
     @property
     def _state(self) -> Any:
@@ -155,6 +179,7 @@ class Scheduler:
         eos_at: int = 0,
         priority: float = 0,
         arrival_time: float = 0.0,
+        hash_ids: Sequence[int] = (),
     ) -> None:
         """Let a request wait; one that can never fit is rejected (``rejected``).
 
@@ -165,6 +190,8 @@ class Scheduler:
             eos_at: The output token, counted from 1, that is the end-of-sequence one; 0: none.
             priority: Larger is served first (vLLM: smaller), under ``policy="priority"``.
             arrival_time: Breaks ties of priority.
+            hash_ids: Ids of the prompt's content, ``hash_block_tokens`` each, for prefix caching:
+                requests with the same leading ids share their KV blocks.
 
         Raises:
             ConfigError: A value is not allowed, or the id was used before.
@@ -185,6 +212,7 @@ class Scheduler:
             self._world.grow_rows(2 * row)
             self._world.grow_events()
         self._fill(row, request_id, prompt_len, max_tokens, eos_at, priority, arrival_time)
+        self._note_content(row, hash_ids)
         self._ids.append(request_id)
         self._rows[request_id] = row
         self._outputs.append([])
@@ -217,42 +245,59 @@ class Scheduler:
             ends.append((max(self.config.max_model_len - prompt_len, 1), MAX_MODEL_LEN))
         # Of reasons that come together vLLM names the end-of-sequence token first.
         stop_at, reason = min(ends, key=lambda end: (end[0], end[1] != STOP))
-        request["output_tokens"] = request["stop_at_tokens"] = stop_at
+        request["output_tokens"] = max_tokens
+        request["stop_at_tokens"] = stop_at
         request["stop_reason"] = reason
+
+    def _note_content(self, row: int, hash_ids: Sequence[int]) -> None:
+        if not self.config.enable_prefix_caching or len(hash_ids) == 0:
+            return
+        known = self._world.arrays.hash_ids
+        request = self._world.requests[0, row]
+        request["first_hash"], request["num_hashes"] = len(known), len(hash_ids)
+        self._world.add_hash_ids(hash_ids)
 
     def schedule(self) -> dict[Hashable, int]:
         """Form the next batch and return its tokens by request id, in batch order (a copy).
 
         Raises:
-            ConfigError: The last batch has not been updated.
+            ConfigError: The last batch has not been updated; with ``async_scheduling`` the one
+                before it.
         """
-        if self._in_flight is not None:
-            raise ConfigError("schedule() was called twice: call update() before the next batch")
+        if len(self._in_flight) == self._most_in_flight:
+            raise ConfigError(
+                f"schedule() with {len(self._in_flight)} batch(es) in flight: call update() before "
+                "the next one (async_scheduling=True lets a second one fly)"
+            )
         kernels.schedule_one(self._world.arrays, self._order.addresses)
         running = self._world.live(0, "running")
         batch = running[running["num_scheduled_tokens"] > 0]
         rows, tokens = batch["row"].tolist(), batch["num_scheduled_tokens"].tolist()
-        self._in_flight = dict(zip(rows, tokens, strict=True))
+        complete = batch["row"][batch["is_prefill_chunk"] == 0].tolist()
+        self._in_flight.append(_Batch(rows, complete))
         events = self._take_events()
         self._preempted = self._ids_of(events, EVENT_PREEMPT)
+        self._rejected += self._ids_of(events, EVENT_REJECT)
         self._finished += self._ids_of(events, EVENT_FINISH)
-        return {self._ids[row]: count for row, count in self._in_flight.items()}
+        return {self._ids[row]: count for row, count in zip(rows, tokens, strict=True)}
 
     def update(self) -> list[Hashable]:
-        """Apply the outputs of the scheduled batch; return the ids that it finished, in order.
+        """Apply the outputs of the oldest scheduled batch; return the ids it finished, in order.
 
         Raises:
             ConfigError: No batch is scheduled.
         """
-        if self._in_flight is None:
+        if not self._in_flight:
             raise ConfigError("update() without a batch: call schedule() first")
-        for request in self._world.live(0, "running"):
-            is_complete = request["num_computed_tokens"] == _num_tokens(request)
-            if request["num_scheduled_tokens"] > 0 and is_complete:
+        batch = self._in_flight.popleft()
+        for row in batch.complete:
+            request = self._world.find(0, row)
+            if request["finish_reason"] == NOT_ENDED:
                 self._append_token(request)
-        self._in_flight = None
         kernels.deliver_one(self._world.arrays, 1.0)
-        finished = list(self._ids_of(self._take_events(), EVENT_FINISH))
+        events = self._take_events()
+        ended = set(events["row"][events["kind"] == EVENT_FINISH].tolist())
+        finished = [self._ids[row] for row in batch.rows if row in ended]
         self._finished += finished
         return finished
 
@@ -328,7 +373,7 @@ class Scheduler:
         row = int(request["row"])
         computed = int(request["num_computed_tokens"])
         is_p07 = self.config.rules == "p07"
-        if is_p07 and self._in_flight is not None:
+        if is_p07 and self._in_flight:
             computed -= int(request["num_scheduled_tokens"])
         status = STATUS_NAMES[int(request["status"])]
         return RequestView(
@@ -340,12 +385,16 @@ class Scheduler:
             output=tuple(self._outputs[row]),
             status="waiting" if is_p07 and status == "preempted" else cast("Status", status),
             num_preemptions=int(request["num_preemptions"]),
+            num_cached_tokens=int(request["num_cached_tokens"]),
             finish_reason=FINISH_REASON_NAMES[int(request["finish_reason"])],
         )
 
 
-def _num_tokens(request: Any) -> int:
-    return int(request["prompt_tokens"]) + int(request["num_output_tokens"])
+def _victim_rule(config: SchedulerConfig) -> int:
+    """Return the victim rule; by default vLLM's: the last running one, or the last by priority."""
+    if config.victim is None and config.policy == "fcfs":
+        return VICTIM_TAIL
+    return int(scheduler_settings(config)["victim"])
 
 
 def _count_outputs(view: RequestView) -> int:

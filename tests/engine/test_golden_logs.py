@@ -12,72 +12,64 @@ import pytest
 from sched_env import Scheduler, SchedulerConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-MODELLED = {
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "num_gpu_blocks",
-    "block_size",
-    "policy",
-    "max_model_len",
-    "scheduler_reserve_full_isl",
-}
-
-
-def modelled_logs() -> list[Path]:
-    paths = sorted((GOLDEN / "vllm").glob("*.json"))
-    return [p for p in paths if set(json.loads(p.read_text())["settings"]) <= MODELLED]
+LOGS = sorted((GOLDEN / "vllm").glob("*.json")) + sorted((GOLDEN / "vllm_async").glob("*.json"))
 
 
 def config_of(settings: dict[str, Any]) -> SchedulerConfig:
-    return SchedulerConfig(
-        max_num_batched_tokens=settings["max_num_batched_tokens"],
-        max_num_seqs=settings["max_num_seqs"],
-        num_blocks=settings["num_gpu_blocks"] - 1,
-        block_size=settings["block_size"],
-        policy=settings["policy"],
-        max_model_len=settings["max_model_len"],
-        reserve_full_isl=settings.get("scheduler_reserve_full_isl", True),
-    )
+    """Return our configuration of a log's settings, which bear vLLM's names."""
+    ours = dict(settings)
+    ours["num_blocks"] = ours.pop("num_gpu_blocks") - 1
+    if "scheduler_reserve_full_isl" in ours:
+        ours["reserve_full_isl"] = ours.pop("scheduler_reserve_full_isl")
+    return SchedulerConfig(**ours)
 
 
 def replay(log: dict[str, Any], scheduler: Scheduler) -> Iterator[dict[str, Any]]:
-    """Run a log's requests and yield records as the log has them."""
+    """Run a log's requests and yield records as the log has them.
+
+    With asynchronous scheduling an update belongs to the batch that was scheduled one call before.
+    """
+    depth = 2 if scheduler.config.async_scheduling else 1
     arrivals = sorted(enumerate(log["requests"]), key=lambda item: (item[1][0], item[0]))
-    step = 0
-    while arrivals or scheduler.has_unfinished:
-        if not scheduler.has_unfinished:
+    step, in_flight = 0, 0
+    while arrivals or scheduler.has_unfinished or in_flight:
+        if not (scheduler.has_unfinished or in_flight):
             step = max(step, arrivals[0][1][0])
         while arrivals and arrivals[0][1][0] <= step:
-            index, (_, prompt, max_tokens, eos_at, priority, arrival) = arrivals.pop(0)
-            scheduler.add_request(
-                index,
-                prompt,
-                max_tokens,
-                eos_at=eos_at,
-                priority=-priority,
-                arrival_time=arrival,
-            )
-        scheduled = scheduler.schedule()
+            add(scheduler, *arrivals.pop(0))
         record: dict[str, Any] = {"t": step}
-        record["s"] = [i if n == 1 else [i, n] for i, n in scheduled.items()]
-        if scheduler.preempted:
-            record["p"] = sorted(scheduler.preempted)
-        record["fs"] = scheduler.free_blocks
-        finished = scheduler.update()
-        if finished:
-            record["f"] = sorted(finished)
+        had_unfinished = scheduler.has_unfinished
+        if had_unfinished:
+            scheduled = scheduler.schedule()
+            in_flight += 1
+            record["s"] = [i if n == 1 else [i, n] for i, n in scheduled.items()]
+            if scheduler.preempted:
+                record["p"] = sorted(scheduler.preempted)
+            record["fs"] = scheduler.free_blocks
+        if in_flight == depth or not had_unfinished:
+            finished = scheduler.update()
+            in_flight -= 1
+            if finished:
+                record["f"] = sorted(finished)
         record["fu"] = scheduler.free_blocks
         record["q"] = [len(scheduler.waiting), len(scheduler.running)]
         yield record
         step += 1
 
 
-def test_all_logs_without_extra_settings_are_found() -> None:
-    names = {path.stem for path in modelled_logs()}
-    assert sum("prio" not in name for name in names) == 21
+def add(scheduler: Scheduler, index: int, request: list[Any]) -> None:
+    _, prompt, max_tokens, eos_at, priority, arrival = request
+    scheduler.add_request(
+        index, prompt, max_tokens, eos_at=eos_at, priority=-priority, arrival_time=arrival
+    )
 
 
-@pytest.mark.parametrize("path", modelled_logs(), ids=lambda path: path.stem)
+def test_all_logs_are_found() -> None:
+    assert len(LOGS) == 50
+    assert sum("async" in path.stem for path in LOGS) == 10
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_log_is_equal_record_by_record(path: Path) -> None:
     log = json.loads(path.read_text())
     scheduler = Scheduler(config_of(log["settings"]))

@@ -1,0 +1,53 @@
+"""The guard against runs that cannot move.
+
+Some rule sets let requests evict one another for ever (vLLM 0.33.0 itself does under ``priority``
+with equal keys, a long-prefill threshold and no full-sequence admission). Whatever the rules, a run
+moves on: what keeps it from doing so ends with the reason ``no_progress``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sched_env.compiled import compiled_part
+from sched_env.engine.ending import end, end_running
+from sched_env.engine.memory import front_of, requests_of, running_of
+from sched_env.engine.records import FINISHED, NO_PROGRESS, REJECTED
+from sched_env.engine.sizes import num_tokens
+from sched_env.engine.waiting import take_out
+
+_PATIENCE = 64
+"""Iterations without a token that need no explanation."""
+
+
+@compiled_part
+def break_livelock(state: Any) -> None:
+    """End the request that was preempted most, if the running ones only undo each other's work.
+
+    Without preemption each iteration computes a token for the first time, so there is an output
+    token after at most as many iterations as all live requests have tokens.
+    """
+    waited = state.iteration - state.progress_iteration
+    if waited <= _PATIENCE or state.num_running == 0:
+        return
+    tokens, worst = state.waiting_prefill_tokens, 0
+    for i in range(state.num_running):
+        request = running_of(state)[i]
+        tokens += num_tokens(request)
+        if request.num_preemptions > running_of(state)[worst].num_preemptions:
+            worst = i
+    if waited > _PATIENCE + tokens:
+        end_running(state, worst, NO_PROGRESS)
+
+
+@compiled_part
+def drop_stuck_head(state: Any) -> None:
+    """End the first waiting request if nothing runs or flies and yet it was not admitted."""
+    if state.num_running > 0 or state.num_in_flight > 0 or state.num_preempted_now > 0:
+        return
+    if state.num_front == 0 or state.batch_tokens > 0:
+        return
+    row = front_of(state)[0].row
+    take_out(state, row)
+    request = requests_of(state)[row]
+    end(state, request, FINISHED if request.num_output_tokens > 0 else REJECTED, NO_PROGRESS)
