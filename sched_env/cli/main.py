@@ -24,6 +24,7 @@ VERBS = {
     "train": "train an agent and export its policy",
     "evaluate": "compare policies on the same requests",
     "simulate": "run one policy over a whole trace",
+    "tune": "search the weights of a linear score",
     "export": "write the policy folder of a training run",
     "trace": "inspect, convert or make request traces",
     "profile": "measure step times on this device",

@@ -22,6 +22,7 @@ from sched_env.config.loader import find_config, list_configs, load_config, to_y
 from sched_env.config.model import ConfigModel
 from sched_env.config.scheduler import SchedulerConfig
 from sched_env.config.service import LengthPrediction, ServiceClass, ServiceConfig
+from sched_env.config.tuning import TuningConfig
 
 __all__ = [
     "AffineCost",
@@ -44,6 +45,7 @@ __all__ = [
     "ServiceClass",
     "ServiceConfig",
     "Split",
+    "TuningConfig",
     "TwoRegimeCost",
     "find_config",
     "list_configs",

@@ -9,6 +9,7 @@ import pydantic
 from sched_env.config.agent import AgentConfig
 from sched_env.config.env import EnvConfig, Names, Split
 from sched_env.config.model import ConfigModel, Count, CountOrZero, Positive, Seed, Text
+from sched_env.config.tuning import TuningConfig
 
 
 class ComparisonConfig(ConfigModel):
@@ -55,3 +56,6 @@ class ExperimentConfig(ConfigModel):
 
     comparison: ComparisonConfig = ComparisonConfig()
     """The comparison with heuristics."""
+
+    tuning: TuningConfig = TuningConfig()
+    """The search for a linear score, by ``sched-env tune``."""

@@ -1,0 +1,52 @@
+"""The folder of one search: what was searched, how it went, and the policy.
+
+::
+
+    DIR/config.yaml        environment, tuning and seed
+    DIR/environment.json   versions and machine
+    DIR/progress.csv       one row a look at the validation split
+    DIR/policy/            the exported score
+    DIR/summary.json       what came out; its presence says that the search is complete
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from pathlib import Path
+
+import yaml
+
+from sched_env.agents.score_search.search import Look, SearchResult
+from sched_env.config import EnvConfig
+from sched_env.config.tuning import TuningConfig
+from sched_env.evaluation.files import make_folder, write_json, write_text
+from sched_env.evaluation.machine import describe_machine
+from sched_env.policy.format import write_policy
+
+
+def open_search_folder(path: Path, env: EnvConfig, tuning: TuningConfig, seed: int) -> Path:
+    """Make the folder and say in it what will be searched.
+
+    Raises:
+        SchedEnvError: A file or a training run is in the way, or nothing can be written there.
+    """
+    folder = make_folder(path)
+    (folder / "summary.json").unlink(missing_ok=True)
+    config = {"seed": seed, "tuning": tuning.to_dict(), "env": env.to_dict()}
+    write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    write_json(folder / "environment.json", describe_machine())
+    return folder
+
+
+def write_search(result: SearchResult, folder: Path) -> Path:
+    """Write the policy, the looks and the summary; return the policy's folder."""
+    policy = write_policy(folder / "policy", result.policy.weights, result.policy.card)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in dataclasses.fields(Look)])
+    writer.writerows(dataclasses.astuple(look) for look in result.looks)
+    write_text(folder / "progress.csv", text.getvalue())
+    write_json(folder / "summary.json", dict(result.policy.card.training))
+    return policy

@@ -1,0 +1,161 @@
+"""The runs that a candidate is judged by: pieces of traces, each at its own conditions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sched_env.config import EnvConfig
+from sched_env.config.tuning import TuningConfig
+from sched_env.engine.layout import Layout
+from sched_env.engine.setup import run_world
+from sched_env.errors import TraceError
+from sched_env.metrics.slo import goodput_weighted
+from sched_env.policy.registry import resolve_policy
+from sched_env.policy.runtime import ExportedPolicy
+from sched_env.simulator.deciding_run import DecidingRun
+from sched_env.simulator.result import read_result
+from sched_env.simulator.simulate import DRAIN_FACTOR, at_load, fcfs_capacity_rps
+from sched_env.workload.readers import read_trace
+from sched_env.workload.table import RequestTable
+
+_DECISIONS_PER_CALL = 1_000_000
+
+
+@dataclass
+class Budget:
+    """What a search has spent.
+
+    Attributes:
+        num_requests: Requests simulated under candidates, validation included.
+        num_decisions: Decisions taken for them.
+        num_runs: Scenarios run.
+    """
+
+    num_requests: int = 0
+    num_decisions: int = 0
+    num_runs: int = 0
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One piece of a trace at one load, SLO tightness and KV pool."""
+
+    table: RequestTable
+    env: EnvConfig
+    seed: int
+
+
+class ScenarioSource:
+    """Draws scenarios from one split of the environment's traces.
+
+    Args:
+        env: Traces, server, clients and observation.
+        tuning: Conditions to draw from.
+        split: ``train`` or ``validation``.
+
+    Raises:
+        TraceError: A trace cannot be read, or its split has fewer than two requests.
+    """
+
+    def __init__(self, env: EnvConfig, tuning: TuningConfig, split: str) -> None:
+        self._tuning = tuning
+        self._tables: list[RequestTable] = []
+        names = tuple(one.name for one in env.service.classes)
+        for trace in env.trace:
+            table = read_trace(trace, service_class_names=names, seed=0).split(split)
+            if len(table) < 2:
+                raise TraceError(f"{trace}: one request in the {split} part; give a longer trace")
+            self._tables.append(table)
+        pools = [max(round(env.scheduler.num_blocks * factor), 1) for factor in tuning.kv_factors]
+        self._servers = [
+            env.replace(
+                scheduler=env.scheduler.replace(num_blocks=num_blocks),
+                observation=env.observation.replace(privileged=False),
+            )
+            for num_blocks in pools
+        ]
+        self._capacities_rps = [
+            [fcfs_capacity_rps(table, server) for table in self._tables] for server in self._servers
+        ]
+
+    def draw(self, count: int, seed: int, iteration: int) -> list[Condition]:
+        """Return ``count`` conditions, decided by the seed and the iteration alone.
+
+        Traces, loads, tightness and pools follow each other as evenly as their numbers allow.
+        """
+        rng = np.random.default_rng([seed, iteration])
+        tuning = self._tuning
+        choices = [
+            (trace, load, slo_factor, server)
+            for load in tuning.loads
+            for slo_factor in tuning.slo_factors
+            for server in range(len(self._servers))
+            for trace in range(len(self._tables))
+        ]
+        order = np.concatenate(
+            [rng.permutation(len(choices)) for _ in range(math.ceil(count / len(choices)))]
+        )
+        return [self._condition(*choices[index], rng) for index in order[:count]]
+
+    def _condition(
+        self, trace: int, load: float, slo_factor: float, server: int, rng: np.random.Generator
+    ) -> Condition:
+        table, env = self._tables[trace], self._servers[server]
+        length = min(self._tuning.requests_per_scenario, len(table))
+        start = int(rng.integers(len(table) - length + 1))
+        piece = table.take(np.arange(start, start + length)).rebased()
+        # The piece keeps its own bursts; the load is that of the whole split, as in an evaluation.
+        scale = load * self._capacities_rps[server][trace] / table.mean_rate_rps
+        if table.span_s > 0 and math.isfinite(scale):
+            piece = piece.with_rate_scale(scale)
+        else:
+            piece = at_load(piece, load, self._capacities_rps[server][trace])
+        service = env.service.replace(slo_factor=env.service.slo_factor * slo_factor)
+        return Condition(piece, env.replace(service=service), int(rng.integers(2**62)))
+
+
+class ScenarioSet:
+    """Servers that stand ready to run one candidate after another.
+
+    Args:
+        conditions: What to run.
+        policy: Any policy of the layout that the candidates have.
+        budget: Counts what is run.
+    """
+
+    def __init__(self, conditions: list[Condition], policy: ExportedPolicy, budget: Budget) -> None:
+        self._budget = budget
+        self._runs: list[DecidingRun] = []
+        self._lengths = [len(one.table) for one in conditions]
+        for one in conditions:
+            until_s = DRAIN_FACTOR * max(float(one.table.arrival_time_s[-1]), 60.0)
+            key = resolve_policy(one.env.observation.screen)
+            world = run_world(
+                one.env, one.table, key, seed=one.seed, until_s=until_s, count_itl=False
+            )
+            policy.check_layout(world.layout)
+            self._runs.append(DecidingRun(world, policy))
+
+    def goodput(self, policy: ExportedPolicy) -> float:
+        """Return the mean weighted goodput of a policy over the scenarios."""
+        values = []
+        for run, length in zip(self._runs, self._lengths, strict=True):
+            run.use(policy)
+            run.begin()
+            while not run.advance(_DECISIONS_PER_CALL):
+                pass
+            result = read_result(run.world, 0, length, run.num_decisions, 0)
+            values.append(goodput_weighted(result.requests))
+            self._budget.num_requests += length
+            self._budget.num_decisions += run.num_decisions
+            self._budget.num_runs += 1
+        return float(np.mean(values))
+
+
+def layout_of(env: EnvConfig) -> Layout:
+    """Return the layout that a policy of the environment decides by."""
+    seen = env.observation
+    return Layout(seen.num_waiting_slots, seen.num_running_slots)

@@ -1,0 +1,165 @@
+"""Search for the weights of a linear score with an evolution strategy.
+
+Separable CMA-ES (Ros and Hansen, A simple modification in CMA-ES achieving linear time and space
+complexity, 2008), as the package cmaes implements it. The mean of the search distribution, not
+its luckiest candidate, is looked at on the validation split; the best of those means is kept, the
+starting point among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.agents.score_search.scenarios import (
+    Budget,
+    ScenarioSet,
+    ScenarioSource,
+    layout_of,
+)
+from sched_env.agents.score_search.space import ScoreSpace
+from sched_env.config import EnvConfig
+from sched_env.config.tuning import TuningConfig
+from sched_env.policy.card import Scalar
+from sched_env.policy.runtime import ExportedPolicy
+
+NAME = "tuned_linear"
+ALGORITHM = "sep-CMA-ES"
+
+_VALIDATION_DRAW = 2**31
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the validation split.
+
+    Attributes:
+        iteration: Generations before it.
+        train_goodput: Mean over the last generation's candidates; None before the first.
+        validation_goodput: Of the mean of the search distribution.
+        num_requests: Simulated up to here.
+        is_best: Whether it is the best look so far.
+    """
+
+    iteration: int
+    train_goodput: float | None
+    validation_goodput: float
+    num_requests: int
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A finished search.
+
+    Attributes:
+        policy: The best score, its card telling the search budget.
+        looks: All looks at the validation split.
+        budget: What the search has spent.
+    """
+
+    policy: ExportedPolicy
+    looks: tuple[Look, ...]
+    budget: Budget
+
+
+def search(
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int = 0,
+    progress: Callable[[int, Look], None] | None = None,
+) -> SearchResult:
+    """Tune a linear score on the training split of the environment's traces.
+
+    Args:
+        env: Traces, server, clients and observation.
+        tuning: How long and on what to search.
+        seed: Decides everything: the candidates and the scenarios.
+        progress: Called after each generation with its number and the last look.
+
+    Raises:
+        ModuleNotFoundError: The extra ``tune`` is not installed.
+        TraceError: A trace cannot be read or is too short.
+    """
+    import cmaes
+
+    space, budget = ScoreSpace(layout_of(env)), Budget()
+    start = np.zeros(space.size)
+    train = ScenarioSource(env, tuning, "train")
+    validation = ScenarioSet(
+        ScenarioSource(env, tuning, "validation").draw(
+            tuning.validation_scenarios, seed, _VALIDATION_DRAW
+        ),
+        space.policy(start),
+        budget,
+    )
+    strategy = cmaes.SepCMA(
+        mean=start, sigma=tuning.step_size, seed=seed % 2**32, population_size=tuning.population
+    )
+    keeper = _Keeper(space, validation, budget)
+    keeper.look(0, None, start)
+    for iteration in range(1, tuning.iterations + 1):
+        conditions = train.draw(tuning.scenarios, seed, iteration)
+        scenarios = ScenarioSet(conditions, space.policy(start), budget)
+        vectors = [strategy.ask() for _ in range(tuning.population)]
+        values = [scenarios.goodput(space.policy(vector)) for vector in vectors]
+        strategy.tell([(one, -value) for one, value in zip(vectors, values, strict=True)])
+        if iteration % tuning.validate_every == 0 or iteration == tuning.iterations:
+            keeper.look(iteration, float(np.mean(values)), strategy.mean)
+        if progress is not None:
+            progress(iteration, keeper.looks[-1])
+    card = _training(env, tuning, seed, keeper, budget)
+    return SearchResult(space.policy(keeper.best, NAME, training=card), tuple(keeper.looks), budget)
+
+
+class _Keeper:
+    """Keeps the vector with the best goodput on the validation scenarios."""
+
+    def __init__(self, space: ScoreSpace, validation: ScenarioSet, budget: Budget) -> None:
+        self._space, self._validation, self._budget = space, validation, budget
+        self.best: NDArray[np.float64] = np.zeros(space.size)
+        self.looks: list[Look] = []
+
+    def look(
+        self, iteration: int, train_goodput: float | None, vector: NDArray[np.float64]
+    ) -> None:
+        """Judge a vector; keep a copy if it is the best so far."""
+        goodput = self._validation.goodput(self._space.policy(vector))
+        best = max((one.validation_goodput for one in self.looks), default=-np.inf)
+        is_best = goodput > best
+        if is_best:
+            self.best = np.array(vector)
+        requests = self._budget.num_requests
+        self.looks.append(Look(iteration, train_goodput, goodput, requests, is_best))
+
+
+def _training(
+    env: EnvConfig, tuning: TuningConfig, seed: int, keeper: _Keeper, budget: Budget
+) -> dict[str, Scalar | tuple[Scalar, ...]]:
+    """Return what the policy's card says of the search."""
+    best = [look for look in keeper.looks if look.is_best][-1]
+    return {
+        "run": f"{NAME}__seed{seed}",
+        "algorithm": ALGORITHM,
+        "seed": seed,
+        "num_parameters": len(keeper.best),
+        "search_requests": budget.num_requests,
+        "search_decisions": budget.num_decisions,
+        "search_runs": budget.num_runs,
+        "iterations": tuning.iterations,
+        "population": tuning.population,
+        "kept_iteration": best.iteration,
+        "validation_goodput": best.validation_goodput,
+        "validation_goodput_at_start": keeper.looks[0].validation_goodput,
+        "traces": tuple(Path(trace).name for trace in env.trace),
+        "split": "train",
+        "loads": tuning.loads,
+        "slo_factors": tuning.slo_factors,
+        "kv_factors": tuning.kv_factors,
+        "length_prediction": env.service.length_prediction.kind,
+        "shed_hopeless": env.service.shed_hopeless,
+    }

@@ -1,0 +1,131 @@
+"""Search the weights of a linear score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from sched_env.cli import value_lists
+from sched_env.cli.main import Command
+from sched_env.cli.optional import importing_extra
+from sched_env.config import (
+    ConfigModel,
+    EnvConfig,
+    ExperimentConfig,
+    TuningConfig,
+    find_config,
+    list_configs,
+    load_config,
+)
+from sched_env.config.yaml_text import read_yaml_mapping
+
+DEFAULT_CONFIG = "experiment/azure_conv"
+
+
+@dataclass(frozen=True)
+class TuneArguments:
+    """Search the weights of a linear score over all that an agent observes.
+
+    An evolution strategy (CMA-ES) searches on the training split; the best on the validation split
+    is kept. Writes policy/, progress.csv, config.yaml and summary.json to the folder of --out.
+    """
+
+    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="CONFIG")]
+    """Experiment or environment: a name such as experiment/azure_conv, or a YAML file."""
+
+    overrides: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[KEY=VALUE ...]")
+    ] = ()
+    """Changes of single values, such as tuning.population=30 in an experiment."""
+
+    trace: Annotated[str | None, tyro.conf.arg(metavar="FILE|NAME,...")] = None
+    """Tune on these traces instead of those of the configuration."""
+
+    iterations: int | None = None
+    """Generations of the search."""
+
+    seed: int = 0
+    """Decides the whole search: candidates and scenarios."""
+
+    out: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
+    """Folder of the result; by default runs/NAME/tuned_linear__seedK."""
+
+
+def run(arguments: TuneArguments) -> None:
+    """Tune, and say what it cost and what it gained."""
+    with importing_extra("tune"):
+        import cmaes  # noqa: F401
+    from sched_env.agents.score_search.files import open_search_folder, write_search
+    from sched_env.agents.score_search.search import Look, search
+    from sched_env.simulator.simulate import check_seed
+
+    check_seed(arguments.seed)
+    name, env, tuning = _settings(arguments)
+    place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
+    folder = open_search_folder(Path(place), env, tuning, arguments.seed)
+
+    def show(iteration: int, look: Look) -> None:
+        if look.iteration == iteration:
+            print(
+                f"generation {iteration}: validation goodput {look.validation_goodput:.4f}, "
+                f"{look.num_requests:,} requests simulated",
+                flush=True,
+            )
+
+    result = search(env, tuning, arguments.seed, show)
+    policy = write_search(result, folder)
+    best = max(look.validation_goodput for look in result.looks)
+    print(
+        f"validation goodput {result.looks[0].validation_goodput:.4f} at the start, {best:.4f} "
+        f"tuned; search budget {result.budget.num_requests:,} simulated requests, "
+        f"{result.budget.num_decisions:,} decisions"
+    )
+    print(f"policy: {policy}")
+
+
+def _settings(arguments: TuneArguments) -> tuple[str, EnvConfig, TuningConfig]:
+    """Return a name for the folder, the environment and how to search."""
+    loaded = load_config(model_of(arguments.config), arguments.config, arguments.overrides)
+    if isinstance(loaded, ExperimentConfig):
+        name, env, tuning = loaded.name, loaded.env, loaded.tuning
+    else:
+        assert isinstance(loaded, EnvConfig)
+        name, env, tuning = Path(arguments.config).stem, loaded, TuningConfig()
+    if arguments.trace is not None:
+        env = env.replace(trace=tuple(value_lists.names(arguments.trace, "--trace")))
+    if arguments.iterations is not None:
+        tuning = tuning.replace(iterations=arguments.iterations)
+    return name, env, tuning
+
+
+def model_of(name_or_path: str) -> type[ExperimentConfig] | type[EnvConfig]:
+    """Return which of the two a configuration is: by its name, or by the keys of its file.
+
+    Raises:
+        UnknownNameError: Nothing of that name ships with the package.
+        ConfigError: There is no such file, or it cannot be read.
+    """
+    known = list_configs()
+    if name_or_path.startswith("env/") or (
+        f"experiment/{name_or_path}" not in known and f"env/{name_or_path}" in known
+    ):
+        return EnvConfig
+    values = read_yaml_mapping(find_config(name_or_path, "experiment"))
+    extended = values.get("extends", "")
+    texts = extended if isinstance(extended, list) else [extended]
+    from_env = any(str(text).startswith("env/") for text in texts)
+    keys = set(ExperimentConfig.model_fields) & set(values)
+    return EnvConfig if from_env or (values and not keys and extended == "") else ExperimentConfig
+
+
+def shown_config(positionals: Sequence[str], _options: dict[str, str]) -> ConfigModel:
+    """Return the configuration whose values ``--help`` shows: CONFIG, or else the default one."""
+    name, *overrides = positionals or [DEFAULT_CONFIG]
+    return load_config(model_of(name), name, overrides)
+
+
+COMMAND = Command(TuneArguments, run, shown_config)

@@ -1,0 +1,46 @@
+"""How a linear score is tuned by evolution."""
+
+from __future__ import annotations
+
+import pydantic
+
+from sched_env.config.model import ConfigModel, Count, Positive
+
+
+class TuningConfig(ConfigModel):
+    """One search for the weights of a linear score.
+
+    A candidate's worth is its mean weighted goodput over scenarios: pieces of the training split,
+    each at a load, an SLO tightness and a KV pool. All candidates of an iteration meet the same
+    scenarios; each iteration draws new ones.
+    """
+
+    iterations: Count = 60
+    """Generations of the evolution strategy."""
+
+    population: Count = pydantic.Field(default=20, ge=4)
+    """Candidates of one generation."""
+
+    scenarios: Count = 20
+    """Scenarios that each candidate is run on."""
+
+    requests_per_scenario: Count = pydantic.Field(default=300, ge=2)
+    """Requests of one scenario."""
+
+    loads: tuple[Positive, ...] = pydantic.Field(default=(0.7, 0.9, 1.1, 1.3, 1.5), min_length=1)
+    """Arrival rates over what fcfs can drain, drawn per scenario."""
+
+    slo_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0, 0.7), min_length=1)
+    """Multiples of the environment's SLO factor, drawn per scenario."""
+
+    kv_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
+    """Multiples of the environment's num_blocks, drawn per scenario."""
+
+    step_size: Positive = 0.1
+    """First standard deviation of the search, in units of each weight's own scale."""
+
+    validate_every: Count = 5
+    """Generations between two looks at the validation split."""
+
+    validation_scenarios: Count = 96
+    """Scenarios of the validation split, the same at every look; the best mean is kept."""

@@ -1,0 +1,124 @@
+"""The search improves on its start, tells what it cost, and repeats itself to the byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sched_env.agents.score_search.scenarios import (
+    Budget,
+    ScenarioSet,
+    ScenarioSource,
+    layout_of,
+)
+from sched_env.agents.score_search.search import search
+from sched_env.agents.score_search.space import ScoreSpace
+from sched_env.cli.main import main
+from sched_env.config import EnvConfig, TuningConfig
+from sched_env.metrics.slo import goodput_weighted
+from sched_env.policy.registry import resolve_policy
+from sched_env.simulator import simulate
+
+pytest.importorskip("cmaes")
+
+SMALL = TuningConfig(
+    iterations=4,
+    population=6,
+    scenarios=4,
+    requests_per_scenario=60,
+    loads=(1.0, 1.4),
+    slo_factors=(0.7,),
+    kv_factors=(1.0, 0.5),
+    validate_every=2,
+    validation_scenarios=8,
+)
+
+
+@pytest.fixture(scope="module")
+def env() -> EnvConfig:
+    observation = {"num_waiting_slots": 8, "privileged": True}
+    return EnvConfig(trace="azure_code", observation=observation)
+
+
+@pytest.fixture(scope="module")
+def found(env):
+    return search(env, SMALL, seed=3)
+
+
+def test_the_best_mean_on_the_validation_split_is_kept(found):
+    goodputs = [look.validation_goodput for look in found.looks]
+    assert [look.iteration for look in found.looks] == [0, 2, 4]
+    kept = found.policy.card.training
+    assert kept["validation_goodput"] == max(goodputs) > goodputs[0]
+    assert kept["validation_goodput_at_start"] == goodputs[0]
+    assert kept["kept_iteration"] == found.looks[int(np.argmax(goodputs))].iteration
+    assert found.policy.kind == "score"
+
+
+def test_the_budget_counts_every_simulated_request(found):
+    training = found.policy.card.training
+    looks = len(found.looks) * SMALL.validation_scenarios
+    runs = SMALL.iterations * SMALL.population * SMALL.scenarios + looks
+    assert training["search_runs"] == runs
+    assert training["search_requests"] == 60 * runs
+    assert training["search_decisions"] > runs
+
+
+def test_a_seed_decides_everything(env, found):
+    again, other = search(env, SMALL, seed=3), search(env, SMALL, seed=4)
+    assert again.looks == found.looks
+    for name, tensor in found.policy.weights.items():
+        assert tensor.tobytes() == again.policy.weights[name].tobytes()
+    assert again.policy.card == found.policy.card
+    assert other.looks != found.looks
+
+
+def test_candidates_of_a_generation_meet_the_same_scenarios(env):
+    source = ScenarioSource(env, SMALL, "train")
+    one, two, three = (source.draw(12, 5, iteration) for iteration in (1, 1, 2))
+    for left, right in zip(one, two, strict=True):
+        assert left.table.equals(right.table)
+        assert (left.seed, left.env) == (right.seed, right.env)
+    assert any(not a.table.equals(b.table) for a, b in zip(one, three, strict=True))
+    pools = {condition.env.scheduler.num_blocks for condition in one}
+    assert pools == {4000, 2000}
+    assert {condition.env.service.slo_factor for condition in one} == {0.7}
+
+
+def test_a_scenario_is_worth_what_a_simulation_of_it_gives(env):
+    conditions = ScenarioSource(env, SMALL, "validation").draw(3, 0, 0)
+    policy = ScoreSpace(layout_of(env)).policy(np.full(ScoreSpace(layout_of(env)).size, 0.1))
+    budget = Budget()
+    scenarios = ScenarioSet(conditions, policy, budget)
+    values = [scenarios.goodput(policy), scenarios.goodput(policy)]
+    expected = [
+        goodput_weighted(simulate(one.table, policy, one.env, seed=one.seed).requests)
+        for one in conditions
+    ]
+    assert values == [float(np.mean(expected))] * 2
+    assert budget.num_runs == 6
+
+
+def test_the_command_writes_a_policy_that_evaluates(tmp_path: Path, capsys):
+    out = tmp_path / "tuned"
+    options = ["--iterations", "1", "--seed", "2", "--out", str(out)]
+    small = ["tuning.population=4", "tuning.scenarios=2", "tuning.validation_scenarios=2"]
+    assert main(["tune", "experiment/azure_code", *small, *options]) == 0
+    printed = capsys.readouterr().out
+    summary = json.loads((out / "summary.json").read_text())
+    assert f"{summary['search_requests']:,} simulated requests" in printed
+    assert resolve_policy(out).name == "tuned_linear"
+    assert (out / "progress.csv").read_text().count("\n") == 3
+
+
+def test_an_environment_can_be_tuned_for_too(tmp_path: Path, capsys):
+    out = str(tmp_path / "tuned")
+    assert main(["tune", "h100_8b_small_kv", "--iterations", "0", "--out", out]) == 2
+    assert "iterations" in capsys.readouterr().err
+    assert main(["tune", "experiment/nothing", "--out", out]) == 2
+    assert "no configuration 'experiment/nothing'" in capsys.readouterr().err
+    assert main(["tune", "h100_8b_small_kv", "--trace", "nowhere.csv", "--out", out]) == 2
+    assert "nowhere.csv" in capsys.readouterr().err
