@@ -25,7 +25,7 @@ from sched_env.agents.score_search.space import ScoreSpace
 from sched_env.config import EnvConfig
 from sched_env.config.tuning import TuningConfig
 from sched_env.policy.card import Scalar
-from sched_env.policy.runtime import ExportedPolicy
+from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy
 
 NAME = "tuned_linear"
 ALGORITHM = "sep-CMA-ES"
@@ -147,7 +147,7 @@ def _training(
         "algorithm": ALGORITHM,
         "seed": seed,
         "num_parameters": len(keeper.best),
-        "search_requests": budget.num_requests,
+        SEARCH_BUDGET: budget.num_requests,
         "search_decisions": budget.num_decisions,
         "search_runs": budget.num_runs,
         "iterations": tuning.iterations,

@@ -60,6 +60,7 @@ def run(arguments: EvaluateArguments) -> None:
     """Run the comparison and print its tables."""
     env = load_config(EnvConfig, arguments.env, arguments.overrides)
 
+    from sched_env.evaluation.budgets import opponents_table, policies_table
     from sched_env.evaluation.runner import evaluate
     from sched_env.evaluation.table import print_tables, result_tables
 
@@ -74,7 +75,8 @@ def run(arguments: EvaluateArguments) -> None:
         workers=arguments.workers or None,
         progress=True,
     )
-    print_tables(result_tables(result.rows, result.comparison))
+    tables = [policies_table(result.config["policies"]), opponents_table(result.comparison)]
+    print_tables([*tables, *result_tables(result.rows, result.comparison)])
     if result.out_dir is not None:
         print(f"\nresults: {result.out_dir / 'results.json'}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sched_env.config import EnvConfig, ServiceConfig
 from sched_env.errors import SchedEnvError
-from sched_env.evaluation.entries import Cell, PolicyEntry, TraceEntry
+from sched_env.evaluation.entries import CLAIRVOYANT, Cell, PolicyEntry, TraceEntry
 from sched_env.metrics.summary import Row, summarize
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
@@ -84,7 +84,8 @@ class CellRunner:
         table = window.table
         if cell.load is not None:
             table = at_load(table, cell.load, window.capacity_rps)
-        result = simulate(table, policy, setting.env, seed=cell.seed)
+        privileged = cell.policy.kind == CLAIRVOYANT
+        result = simulate(table, policy, setting.env, seed=cell.seed, allow_privileged=privileged)
         labels = {
             "policy": cell.policy.label,
             "trace": cell.trace.label,
@@ -112,7 +113,9 @@ class CellRunner:
 
     def _policy(self, entry: PolicyEntry) -> Heuristic | ExportedPolicy:
         if entry.label not in self._policies:
-            self._policies[entry.label] = resolve_policy(entry.target)
+            privileged = entry.kind == CLAIRVOYANT
+            found = resolve_policy(entry.target, allow_privileged=privileged)
+            self._policies[entry.label] = found
         return self._policies[entry.label]
 
 

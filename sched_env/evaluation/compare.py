@@ -25,6 +25,9 @@ from sched_env.metrics.summary import Row
 HEURISTIC = "heuristic"
 """The kind of policy that others are compared with."""
 
+TUNED = "tuned"
+"""The kind of a score that a search made: compared with each by itself, never "the best one"."""
+
 _LARGER_IS_BETTER = ("goodput", "attainment", "throughput", "jain", "num_finished")
 
 CellKey = tuple[str, float | None, int]
@@ -33,7 +36,7 @@ CellKey = tuple[str, float | None, int]
 
 @dataclass(frozen=True)
 class Versus:
-    """The paired difference of one policy to one heuristic; above 0 means a larger metric."""
+    """The paired difference of one policy to an opponent; above 0 means a larger metric."""
 
     heuristic: str
     difference: Interval
@@ -116,6 +119,7 @@ def compare(
     values, kinds = _values_by_policy(rows, metric)
     larger = is_larger_better(metric)
     heuristics = [policy for policy, kind in kinds.items() if kind == HEURISTIC]
+    opponents = [policy for policy, kind in kinds.items() if kind in (HEURISTIC, TUNED)]
     best = _best(heuristics, values, larger)
     pairing = _Pairing(values, larger, confidence, num_resamples, method, seed)
     return Comparison(
@@ -133,7 +137,7 @@ def compare(
                 interquartile_mean=interquartile_mean(list(values[policy].values())),
                 versus_best=pairing.versus(policy, best),
                 versus_each=tuple(
-                    versus for other in heuristics if (versus := pairing.versus(policy, other))
+                    versus for other in opponents if (versus := pairing.versus(policy, other))
                 ),
             )
             for policy in values

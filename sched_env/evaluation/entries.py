@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.errors import SchedEnvError
+from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.simulator.simulate import LEAST_LOAD, MOST_LOAD
 from sched_env.workload import RequestTable
 
 if TYPE_CHECKING:
-    from sched_env.policy.keys import Heuristic
     from sched_env.policy.runtime import ExportedPolicy
 
 MOST_SEEDS = 10_000
 """More paired seeds than intervals gain anything from."""
+
+CLAIRVOYANT = "clairvoyant"
+"""The kind of a policy that reads what no server knows: a ceiling, never an opponent."""
 
 PolicyLike = Any
 """A name, a folder, ``label=name or folder``, or a policy object."""
@@ -62,6 +65,8 @@ class Cell:
 
 def policy_entries(
     policies: Sequence[PolicyLike] | Mapping[str, PolicyLike],
+    *,
+    allow_privileged: bool = False,
 ) -> tuple[PolicyEntry, ...]:
     """Resolve every policy, so that a wrong name fails before anything runs.
 
@@ -69,6 +74,7 @@ def policy_entries(
         policies: Names, folders or policy objects; a mapping or texts ``label=policy`` choose the
             label, which else is the policy's own name, or that of its run folder where two
             exported policies share one.
+        allow_privileged: Accept policies that read true output lengths, as kind "clairvoyant".
 
     Raises:
         SchedEnvError: there are none, or two have one label.
@@ -78,7 +84,10 @@ def policy_entries(
     if isinstance(policies, str | Path):
         policies = [policies]
     given = list(policies.items()) if isinstance(policies, Mapping) else map(_labelled, policies)
-    resolved = [(label, target, resolve_policy(target)) for label, target in given]
+    resolved = [
+        (label, target, resolve_policy(target, allow_privileged=allow_privileged))
+        for label, target in given
+    ]
     if not resolved:
         raise SchedEnvError("no policies to evaluate: name one or more, such as fcfs,sjf")
     names = [policy.name for label, _, policy in resolved if label is None]
@@ -87,7 +96,8 @@ def policy_entries(
         if label is None:
             label = policy.name if names.count(policy.name) == 1 else _folder_name(target, policy)
         target = str(target) if isinstance(target, Path) else target
-        entries.append(PolicyEntry(label, target, policy.kind, _description(target, policy)))
+        kind = CLAIRVOYANT if policy.privileged else policy.kind
+        entries.append(PolicyEntry(label, target, kind, _description(target, policy)))
     _check_unique("policy", [entry.label for entry in entries])
     return tuple(entries)
 
@@ -177,7 +187,7 @@ def _folder_name(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> str:
 def _description(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> dict[str, Any]:
     described: dict[str, Any] = {"policy": target if isinstance(target, str) else policy.name}
     described |= {"reference": policy.reference, "parameters": dict(policy.parameters)}
-    if policy.kind == "heuristic":
+    if isinstance(policy, Heuristic):
         described["scheduler"] = dict(policy.scheduler)
     else:
         described["weights_sha256"] = policy.weights_sha256

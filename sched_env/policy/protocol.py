@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
-PolicyKind = Literal["heuristic", "score", "network"]
+PolicyKind = Literal["heuristic", "tuned", "network"]
 ParameterValue = float | int | str | bool | None
 KeyFunction = Callable[[Any, float], tuple[float, float] | float]
 """``key(request, now_s)``: ``request`` is a REQUEST record, smaller keys are served first."""
@@ -36,7 +36,7 @@ class Policy(Protocol):
 
     @property
     def kind(self) -> PolicyKind:
-        """``"heuristic"``, ``"score"`` or ``"network"``."""
+        """``"heuristic"``, ``"tuned"`` or ``"network"``."""
         ...
 
     @property

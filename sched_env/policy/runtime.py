@@ -24,6 +24,9 @@ from sched_env.policy.format import read_policy
 from sched_env.policy.prior import PriorParameters
 from sched_env.policy.protocol import ParameterValue
 
+SEARCH_BUDGET = "search_requests"
+"""What a card's training calls the requests that were simulated to find a score."""
+
 _KERNELS = {"pointer": decide_pointer, "mlp": decide_mlp, "linear_score": decide_linear}
 
 
@@ -44,9 +47,11 @@ class ExportedPolicy:
     folder: Path | None = None
 
     @property
-    def kind(self) -> Literal["network", "score"]:
-        """Return "score" for a linear score, which no training by gradients has seen."""
-        return "score" if self.card.architecture.kind == "linear_score" else "network"
+    def kind(self) -> Literal["heuristic", "tuned", "network"]:
+        """Return "network"; for a linear score "tuned" if a search made it, else "heuristic"."""
+        if self.card.architecture.kind != "linear_score":
+            return "network"
+        return "tuned" if SEARCH_BUDGET in self.card.training else "heuristic"
 
     @property
     def name(self) -> str:

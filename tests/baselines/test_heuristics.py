@@ -117,7 +117,7 @@ def order_by(key: Any, requests: Any, now: float) -> list[int]:
 
 
 def test_all_have_names_references_and_definitions() -> None:
-    assert {name for name in known_policies() if resolve_policy(name).kind == "heuristic"} == {
+    assert {name for name in known_policies() if isinstance(resolve_policy(name), Heuristic)} == {
         *NAMES
     }
     assert {*DEFINITIONS, "random"} == {*NAMES}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sched_env.errors import SchedEnvError, UnknownNameError
+from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
+from sched_env.errors import PolicyError, SchedEnvError, UnknownNameError
 from sched_env.evaluation import entries
 from sched_env.evaluation.entries import (
     Cell,
@@ -21,6 +22,7 @@ from sched_env.workload import RequestTable, TraceSource
 class Network:
     """Stands for an exported policy of some folder."""
 
+    privileged = False
     kind = "network"
     reference = ""
     parameters = ()
@@ -32,8 +34,10 @@ class Network:
 
 @pytest.fixture
 def exported(monkeypatch):
-    def resolve(target):
-        return Network() if "/" in str(target) else resolve_policy(target)
+    def resolve(target, *, allow_privileged):
+        if "/" in str(target):
+            return Network()
+        return resolve_policy(target, allow_privileged=allow_privileged)
 
     monkeypatch.setattr(entries, "resolve_policy", resolve)
 
@@ -138,3 +142,10 @@ def test_a_cell_says_where_it_is():
         "policy 'sjf', trace 'azure_conv', load 0.8, seed 4"
     )
     assert "own rate" in str(Cell(policy, trace, None, 0))
+
+
+def test_a_clairvoyant_policy_is_taken_only_where_told_to():
+    with pytest.raises(PolicyError, match="true output length"):
+        policy_entries([clairvoyant_wsrpt])
+    (entry,) = policy_entries([clairvoyant_wsrpt], allow_privileged=True)
+    assert (entry.label, entry.kind) == ("clairvoyant_wsrpt", "clairvoyant")

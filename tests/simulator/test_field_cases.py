@@ -12,6 +12,7 @@ from sched_env.engine import kernels
 from sched_env.engine.invariants import check_invariants
 from sched_env.engine.setup import run_world
 from sched_env.metrics import latency
+from sched_env.policy.keys import Heuristic
 from sched_env.policy.names import known_policies
 from sched_env.policy.registry import resolve_policy
 
@@ -48,7 +49,7 @@ def test_case_17_ttft_counts_from_arrival_and_queue_wait_stands_alone() -> None:
     assert latency.queue_wait_s(requests)[1] == pytest.approx(0.05)
 
 
-HEURISTICS = [name for name in known_policies() if resolve_policy(name).kind == "heuristic"]
+HEURISTICS = [name for name in known_policies() if isinstance(resolve_policy(name), Heuristic)]
 
 
 @pytest.mark.parametrize("policy", HEURISTICS)

@@ -55,7 +55,7 @@ def test_the_best_mean_on_the_validation_split_is_kept(found):
     assert kept["validation_goodput"] == max(goodputs) > goodputs[0]
     assert kept["validation_goodput_at_start"] == goodputs[0]
     assert kept["kept_iteration"] == found.looks[int(np.argmax(goodputs))].iteration
-    assert found.policy.kind == "score"
+    assert found.policy.kind == "tuned"
 
 
 def test_the_budget_counts_every_simulated_request(found):
