@@ -17,9 +17,16 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
 from sched_env.agents.normaliser import ReturnNormaliser
-from sched_env.env import ContinuousBatchingVectorEnv
+from sched_env.env import ContinuousBatchingVectorEnv, DecodeSchedulingVectorEnv
+from sched_env.errors import UnknownNameError
+from sched_env.registration import CONTINUOUS_BATCHING, DECODE_SCHEDULING
 
 VecEnvIndices = int | Iterable[int] | None
+
+_VECTOR_ENVS = {
+    CONTINUOUS_BATCHING: ContinuousBatchingVectorEnv,
+    DECODE_SCHEDULING: DecodeSchedulingVectorEnv,
+}
 
 _NO_INFO: dict[str, Any] = {}
 """Shared by all environments whose episode goes on: it is never written to."""
@@ -201,17 +208,22 @@ def make_sb3_vec_env(
     num_envs: int = 64,
     seed: int | None = None,
     *,
+    env_id: str = CONTINUOUS_BATCHING,
     normalise_returns: bool = False,
 ) -> SchedVecEnv:
-    """Return a stable-baselines3 ``VecEnv`` of ``num_envs`` continuous-batching servers.
+    """Return a stable-baselines3 ``VecEnv`` of ``num_envs`` environments.
 
     Args:
-        env_config: What ``ContinuousBatchingVectorEnv`` takes as ``config``.
+        env_config: What the environment takes as ``config``.
         num_envs: Number of environments stepped in one call.
         seed: Environment i starts from ``seed + i``.
+        env_id: Which environment.
         normalise_returns: Divide rewards by the running scale of discounted returns.
+
+    Raises:
+        UnknownNameError: There is no such environment.
     """
-    env = ContinuousBatchingVectorEnv(
-        num_envs, config=env_config, autoreset_mode=AutoresetMode.SAME_STEP
-    )
+    if env_id not in _VECTOR_ENVS:
+        raise UnknownNameError("environment", str(env_id), _VECTOR_ENVS)
+    env = _VECTOR_ENVS[env_id](num_envs, config=env_config, autoreset_mode=AutoresetMode.SAME_STEP)
     return SchedVecEnv(env, seed=seed, normalise_returns=normalise_returns)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from sched_env.engine.aging import aged_priority
 from sched_env.policy.keys import heuristic
 
 AGING_INTERVAL_S = 4.0
@@ -19,4 +19,4 @@ AGING_INTERVAL_S = 4.0
 def aging(request: Any, now: float) -> tuple[float, float]:
     """Order by ``priority + floor(wait / interval)``, larger first, then by arrival."""
     wait_s = max(now - request.arrival_time_s, 0.0)
-    return -(request.priority + math.floor(wait_s / AGING_INTERVAL_S)), request.arrival_time_s
+    return -aged_priority(request.priority, wait_s, AGING_INTERVAL_S), request.arrival_time_s

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sched_env.compiled import compiled
+from sched_env.engine.aging import aged_priority
 from sched_env.engine.records import FINISHED, PREEMPTED, RUNNING
 
 PREFILL, DECODE = range(2)
@@ -81,7 +82,7 @@ def remaining_steps(request: Any) -> int:
 def effective_priority(machine: Any, request: Any) -> int:
     """Return the priority, raised by what it waited under the aging policy."""
     if machine.policy == AGING:
-        return request.priority + request.wait_steps // machine.aging_interval
+        return aged_priority(request.priority, request.wait_steps, machine.aging_interval)
     return request.priority
 
 

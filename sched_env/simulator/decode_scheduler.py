@@ -2,83 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from operator import attrgetter, index
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import decode_machine as core
-from sched_env.engine.records import STATUS_NAMES
-from sched_env.engine.world import as_records, records_of
+from sched_env.engine.world import records_of
 from sched_env.errors import ConfigError, did_you_mean
-
-Phase = Literal["prefill", "decode"]
-RequestStatus = Literal["waiting", "running", "preempted", "finished"]
-Event = dict[str, Any]
-
-_PHASES = {name: number for number, name in enumerate(core.PHASE_NAMES)}
-_STATUSES = {name: number for number, name in enumerate(STATUS_NAMES[:4])}
-_SIZES = (
-    "request_id",
-    "prompt_len",
-    "max_new_tokens",
-    "generated_len",
-    "priority",
-    "wait_steps",
-    "required_blocks",
-    "preemptions",
+from sched_env.simulator.decode_outcomes import decode_outcomes
+from sched_env.simulator.request_state import (
+    LARGEST,
+    RequestState,
+    as_rows,
+    take_row,
+    whole_number,
 )
-_SIZES_OF = attrgetter(*_SIZES)
-_LARGEST = 2**60
 
-
-@dataclass
-class RequestState:
-    """A request of the teaching machine as it stands; every field may be written.
-
-    Attributes:
-        request_id: A whole number, used once.
-        prompt_len: Prompt tokens.
-        max_new_tokens: Output tokens until it is done.
-        generated_len: Output tokens so far; preemption never takes one away.
-        phase: ``prefill`` until its first step, then ``decode``.
-        priority: Larger is served first.
-        cache_hit: Whether its prefix is cached; hits go first.
-        wait_steps: Steps that others got while it was unfinished; never reset.
-        required_blocks: KV blocks it holds from admission until it is done or preempted.
-        admitted: Whether it holds them.
-        deadline_step: Clock by which it should be done, or ``None``.
-        preemptible: Whether it may be preempted.
-        status: ``waiting``, ``running`` (admitted), ``preempted`` or ``finished``.
-        preemptions: How often it was preempted.
-    """
-
-    request_id: int
-    prompt_len: int
-    max_new_tokens: int
-    generated_len: int = 0
-    phase: Phase = "prefill"
-    priority: int = 0
-    cache_hit: bool = False
-    wait_steps: int = 0
-    required_blocks: int = 1
-    admitted: bool = False
-    deadline_step: int | None = None
-    preemptible: bool = True
-    status: RequestStatus = "waiting"
-    preemptions: int = 0
-
-    @property
-    def total_len(self) -> int:
-        """Return prompt and output tokens so far."""
-        return self.prompt_len + self.generated_len
-
-    @property
-    def done(self) -> bool:
-        """Tell whether all output tokens are there."""
-        return self.generated_len >= self.max_new_tokens
+Event = dict[str, Any]
 
 
 class DecodeSchedulerSim:
@@ -124,6 +65,8 @@ class DecodeSchedulerSim:
         self.aging_interval = aging_interval
         self.queue: list[RequestState] = []
         self.timeline: list[Event] = []
+        self._arrivals: dict[int, int] = {}
+        self._clocks: list[int] = []
 
     @property
     def policy(self) -> str:
@@ -146,7 +89,7 @@ class DecodeSchedulerSim:
 
     @free_kv_blocks.setter
     def free_kv_blocks(self, count: int) -> None:
-        self._machine["free_kv_blocks"] = _whole("free_kv_blocks", count, 0)
+        self._machine["free_kv_blocks"] = whole_number("free_kv_blocks", count, 0)
 
     @property
     def aging_interval(self) -> int:
@@ -155,7 +98,7 @@ class DecodeSchedulerSim:
 
     @aging_interval.setter
     def aging_interval(self, steps: int) -> None:
-        self._machine["aging_interval"] = _whole("aging_interval", steps, 1)
+        self._machine["aging_interval"] = whole_number("aging_interval", steps, 1)
 
     @property
     def clock(self) -> int:
@@ -164,7 +107,7 @@ class DecodeSchedulerSim:
 
     @clock.setter
     def clock(self, steps: int) -> None:
-        self._machine["clock"] = _whole("clock", steps, 0)
+        self._machine["clock"] = whole_number("clock", steps, 0)
 
     def enqueue(
         self,
@@ -192,11 +135,11 @@ class DecodeSchedulerSim:
         Raises:
             ConfigError: A value is not allowed, or the id was used before; a ``ValueError``.
         """
-        number = _whole("request_id", request_id, -_LARGEST)
+        number = whole_number("request_id", request_id, -LARGEST)
         if any(number == other.request_id for other in self.queue):
             raise ConfigError(f"request_id {number} was used before: give each request its own")
         if deadline_step is not None:
-            deadline_step = _whole("deadline_step", deadline_step, 1)
+            deadline_step = whole_number("deadline_step", deadline_step, 1)
             if deadline_step <= self.clock:
                 raise ConfigError(
                     f"deadline_step {deadline_step} is not ahead of the clock, which stands at "
@@ -204,15 +147,16 @@ class DecodeSchedulerSim:
                 )
         request = RequestState(
             request_id=number,
-            prompt_len=_whole("prompt_len", prompt_len, 1),
-            max_new_tokens=_whole("max_new_tokens", max_new_tokens, 1),
-            priority=_whole("priority", priority, -_LARGEST),
+            prompt_len=whole_number("prompt_len", prompt_len, 1),
+            max_new_tokens=whole_number("max_new_tokens", max_new_tokens, 1),
+            priority=whole_number("priority", priority, -LARGEST),
             cache_hit=bool(cache_hit),
-            required_blocks=_whole("required_blocks", required_blocks, 1),
+            required_blocks=whole_number("required_blocks", required_blocks, 1),
             deadline_step=deadline_step,
             preemptible=bool(preemptible),
         )
         self.queue.append(request)
+        self._arrivals[number] = self.clock
 
     def step(self) -> Event | None:
         """Give one step to the first request that can have it.
@@ -224,7 +168,8 @@ class DecodeSchedulerSim:
         Raises:
             ConfigError: A field of a request was set to something that it cannot be.
         """
-        requests = _as_rows(self.queue)
+        clock = self.clock
+        requests = as_rows(self.queue)
         if getattr(self._schedule_key, "__func__", None) is DecodeSchedulerSim._schedule_key:
             chosen, victim, action, is_late = core.serve_next(self._machine, requests)
         else:
@@ -247,6 +192,7 @@ class DecodeSchedulerSim:
             "deadline_missed": bool(is_late),
         }
         self.timeline.append(event)
+        self._clocks.append(clock)
         return event
 
     def run(self, max_steps: int = 100) -> list[Event]:
@@ -258,10 +204,17 @@ class DecodeSchedulerSim:
         Raises:
             ConfigError: ``max_steps`` is negative or no whole number; a ``ValueError``.
         """
-        for _ in range(_whole("max_steps", max_steps, 0)):
+        for _ in range(whole_number("max_steps", max_steps, 0)):
             if self.step() is None:
                 break
         return self.timeline
+
+    def outcomes(self) -> NDArray[Any]:
+        """Return what came of each request, REQUEST (num_requests,), for `sched_env.metrics`.
+
+        A step counts as a second; see `sched_env.simulator.decode_outcomes`.
+        """
+        return decode_outcomes(self.queue, self._arrivals, self.timeline, self._clocks)
 
     def _schedule_key(self, req: RequestState) -> tuple[int, ...]:
         """Return the place of a request in the service order, smaller first.
@@ -269,27 +222,27 @@ class DecodeSchedulerSim:
         Slack (1,000,000,000 without a deadline or under another policy), 0 in prefill, 0 for a
         cache hit, minus the effective priority, total length, id.
         """
-        return tuple(map(int, core.schedule_key(self._machine[0], _as_rows([req])[0])))
+        return tuple(map(int, core.schedule_key(self._machine[0], as_rows([req])[0])))
 
     def _effective_priority(self, req: RequestState) -> int:
         """Return the priority, raised by what the request waited under ``aging``."""
-        return int(core.effective_priority(self._machine[0], _as_rows([req])[0]))
+        return int(core.effective_priority(self._machine[0], as_rows([req])[0]))
 
     def _remaining_steps(self, req: RequestState) -> int:
         """Return the steps that a request still needs."""
-        return int(core.remaining_steps(_as_rows([req])[0]))
+        return int(core.remaining_steps(as_rows([req])[0]))
 
     def _ensure_capacity(self, challenger: RequestState) -> int | None:
         """Admit a request if it can be; return the id of the one preempted for it, if any."""
         is_queued = any(challenger is request for request in self.queue)
         everyone = self.queue if is_queued else [*self.queue, challenger]
         row = next(row for row, request in enumerate(everyone) if request is challenger)
-        requests = _as_rows(everyone)
+        requests = as_rows(everyone)
         victim = core.ensure_capacity(self._machine[0], requests, row)
-        _take_row(challenger, requests[row])
+        take_row(challenger, requests[row])
         if victim == core.NONE:
             return None
-        _take_row(self.queue[victim], requests[victim])
+        take_row(self.queue[victim], requests[victim])
         return self.queue[victim].request_id
 
     def _own_order(self) -> NDArray[np.int64]:
@@ -303,80 +256,4 @@ class DecodeSchedulerSim:
             request.wait_steps = wait_steps
         for row in changed:
             if row != core.NONE:
-                _take_row(self.queue[row], requests[row])
-
-
-def _as_rows(queue: list[RequestState]) -> NDArray[Any]:
-    """Return requests as the core takes them, DECODE_REQUEST (count,)."""
-    rows = [_as_row(request) for request in queue]
-    try:
-        return as_records(np.array(rows, core.DECODE_REQUEST))
-    except OverflowError:
-        for request in queue:
-            _explain(request)
-        raise
-
-
-def _as_row(request: RequestState) -> tuple[Any, ...]:
-    """Return the values of a DECODE_REQUEST.
-
-    Raises:
-        ConfigError: A field was set to something that it cannot be.
-    """
-    deadline = request.deadline_step
-    try:
-        return (
-            *map(index, _SIZES_OF(request)),
-            0 if deadline is None else index(deadline),
-            0,
-            _PHASES[request.phase],
-            _STATUSES[request.status],
-            bool(request.cache_hit),
-            bool(request.admitted),
-            deadline is not None,
-            bool(request.preemptible),
-            False,
-        )
-    except (KeyError, TypeError):
-        _explain(request)
-        raise
-
-
-def _explain(request: RequestState) -> None:
-    """Name the field of a request that holds what it cannot be."""
-    for name in _SIZES:
-        _whole(name, getattr(request, name), -_LARGEST)
-    if request.deadline_step is not None:
-        _whole("deadline_step", request.deadline_step, -_LARGEST)
-    for name, known in (("phase", _PHASES), ("status", _STATUSES)):
-        value = getattr(request, name)
-        if not isinstance(value, str) or value not in known:
-            hint = did_you_mean(str(value), known)
-            raise ConfigError(
-                f"{name} of request {request.request_id} is {value!r}.{hint} "
-                f"Known: {', '.join(known)}"
-            )
-
-
-def _take_row(request: RequestState, row: Any) -> None:
-    request.phase = core.PHASE_NAMES[int(row["phase"])]  # pyright: ignore[reportAttributeAccessIssue]
-    request.status = STATUS_NAMES[int(row["status"])]  # pyright: ignore[reportAttributeAccessIssue]
-    request.generated_len = int(row["generated_len"])
-    request.preemptions = int(row["preemptions"])
-    request.admitted = bool(row["admitted"])
-
-
-def _whole(name: str, value: Any, lowest: int) -> int:
-    """Return a whole number.
-
-    Raises:
-        ConfigError: It is none, or out of range.
-    """
-    try:
-        number = index(value)
-    except TypeError:
-        number = None
-    if number is None or not lowest <= number <= _LARGEST:
-        allowed = f"from {lowest} to {_LARGEST}" if lowest >= 0 else f"up to ±{_LARGEST}"
-        raise ConfigError(f"{name} is {value!r}: give a whole number {allowed}")
-    return number
+                take_row(self.queue[row], requests[row])

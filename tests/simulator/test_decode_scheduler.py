@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,6 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sched_env import DecodeSchedulerSim, RequestState
 from sched_env.errors import ConfigError
+from sched_env.metrics import count_outcomes, e2el_s, queue_wait_s, tpot_s, ttft_s
+from sched_env.metrics.conservation import check_records
+from sched_env.metrics.preemption import num_preemptions
 from tests.simulator.plain_decode import PlainMachine
 
 EVENT_KEYS = [
@@ -246,6 +250,24 @@ def test_another_key_makes_another_scheduler() -> None:
     for request_id, tokens in ((1, 1), (2, 3), (3, 2)):
         sim.enqueue(request_id, 4, max_new_tokens=tokens)
     assert served(sim) == [2] * 4 + [3] * 3 + [1] * 2
+
+
+def test_outcomes_feed_the_metrics_of_the_big_engine() -> None:
+    sim = DecodeSchedulerSim(free_kv_blocks=2)
+    sim.enqueue(1, 4, max_new_tokens=2, required_blocks=2)
+    sim.step()
+    sim.enqueue(2, 4, max_new_tokens=1, priority=1, required_blocks=2)
+    sim.enqueue(3, 4, required_blocks=9)
+    sim.run()
+    table = sim.outcomes()
+    check_records(table)
+    assert count_outcomes(table).num_finished == 2
+    assert queue_wait_s(table)[:2].tolist() == [0, 0]
+    assert ttft_s(table)[:2].tolist() == [4, 2]
+    assert tpot_s(table)[0] == 1
+    assert e2el_s(table)[:2].tolist() == [5, 2]
+    assert np.isnan(queue_wait_s(table)[2])
+    assert num_preemptions(table) == 1
 
 
 def test_runs_stop_at_their_limit() -> None:
