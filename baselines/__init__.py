@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sched_env.baselines.aging import aging
+from sched_env.baselines.cache_aware import cache_aware
 from sched_env.baselines.deadline import deadline
 from sched_env.baselines.dynamic_budget import dynamic_budget
 from sched_env.baselines.edf import edf
@@ -18,6 +19,7 @@ from sched_env.baselines.weighted_sjf import weighted_sjf
 
 __all__ = [
     "aging",
+    "cache_aware",
     "deadline",
     "dynamic_budget",
     "edf",

@@ -98,7 +98,7 @@ def fits(state: Any, request: Any, chunk: int, free_blocks: int, others_run: boo
         need = blocks_to_grow(request, chunk, state.block_size)
     if others_run:
         need += state.watermark_blocks
-    return need + _reserve_of_idle(state, request, others_run) <= free_blocks
+    return need + _reserve_of(state, request, others_run) <= free_blocks
 
 
 @compiled_part
@@ -113,26 +113,25 @@ def _fits_with_cache(
     if others_run:
         need += state.watermark_blocks
     need += free_among_cached(state, request, cached)
-    return need + _reserve_of_idle(state, request, others_run) <= free_blocks
+    return need + _reserve_of(state, request, others_run) <= free_blocks
 
 
 @compiled_part
-def _reserve_of_idle(state: Any, request: Any, others_run: bool) -> int:
+def _reserve_of(state: Any, request: Any, others_run: bool) -> int:
     """Return the blocks to reserve for a request's output; one that is alone just runs."""
     if state.reserve_outputs == RESERVE_NOTHING or not others_run:
         return 0
-    return _reserve_of(state, request)
+    return _most_blocks(state, request) - request.whole_blocks
 
 
 @compiled_part
-def _reserve_of(state: Any, request: Any) -> int:
-    """Return the blocks that a request may take for its output beyond its sequence so far."""
+def _most_blocks(state: Any, request: Any) -> int:
+    """Return the blocks that a request can come to hold by its predicted or longest output."""
     outputs = int(request.output_tokens)
     if state.reserve_outputs == RESERVE_PREDICTED:
         outputs = max(int(np.ceil(request.predicted_output_tokens)), 1)
     tokens = min(request.prompt_tokens + outputs, state.max_model_len) - 1
-    whole = blocks_for(num_tokens(request), state.block_size)
-    return max(blocks_for(tokens, state.block_size) - whole, 0)
+    return blocks_for(max(tokens, num_tokens(request)), state.block_size)
 
 
 @compiled_part
@@ -140,8 +139,7 @@ def still_needed(state: Any, request: Any) -> int:
     """Return the blocks to keep for a request that runs or is to run (``no_evict``)."""
     if state.reserve_outputs == RESERVE_NOTHING:
         return 0
-    whole = blocks_for(num_tokens(request), state.block_size)
-    return _reserve_of(state, request) + max(whole - request.num_blocks, 0)
+    return max(_most_blocks(state, request) - request.num_blocks, 0)
 
 
 @compiled_part

@@ -140,6 +140,7 @@ class World:
         state["seat_capacity"] = self._seats(first, row_capacity)
         state["static_order"] = key.static
         self.key = key
+        self._num_hash_ids = 0 if hash_ids is None else len(hash_ids)
         self._layout = Layout(
             int(first["num_waiting_slots"]),
             int(first["num_running_slots"]),
@@ -333,10 +334,16 @@ class World:
         state["num_free_tables"] += more
         return {"scratch": scratch, "tables": np.hstack([tables, room])}
 
-    def add_hash_ids(self, hash_ids: Sequence[int]) -> None:
-        """Append ids of a prompt's content to those of all prompts."""
-        more = np.asarray(hash_ids, np.int64)
-        self.arrays = self.arrays._replace(hash_ids=np.append(self.arrays.hash_ids, more))
+    def add_hash_ids(self, hash_ids: Sequence[int]) -> int:
+        """Append ids of a prompt's content to those of all prompts; return where they start."""
+        start, count = self._num_hash_ids, len(hash_ids)
+        ids = self.arrays.hash_ids
+        if start + count > len(ids):
+            ids = np.resize(ids, 2 * (start + count))
+            self.arrays = self.arrays._replace(hash_ids=ids)
+        ids[start : start + count] = hash_ids
+        self._num_hash_ids = start + count
+        return start
 
     def grow_events(self) -> None:
         """Double the room of the event log."""

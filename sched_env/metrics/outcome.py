@@ -60,6 +60,11 @@ class Outcome(Protocol):
         ...
 
     @property
+    def num_cached_tokens(self) -> int:
+        """Tokens that the prefix cache held, so that they were not computed."""
+        ...
+
+    @property
     def kv_usage_mean(self) -> float:
         """Mean share of KV blocks in use while batches ran, 0 to 1."""
         ...

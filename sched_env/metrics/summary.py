@@ -98,6 +98,7 @@ def _preemption_metrics(result: Outcome) -> Row:
         "max_preemptions_per_request": preemption.max_preemptions_per_request(requests),
         "num_recomputed_tokens": preemption.num_recomputed_tokens(requests),
         "recompute_tax": preemption.recompute_tax(requests, result.num_computed_tokens),
+        "num_cached_tokens": result.num_cached_tokens,
     }
 
 

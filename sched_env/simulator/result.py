@@ -27,6 +27,7 @@ class SimulationResult:
         busy_s: Time in which a batch ran.
         kv_usage_mean: Share of the KV blocks in use, averaged over busy time.
         num_computed_tokens: Tokens computed, recomputed ones included.
+        num_cached_tokens: Tokens not computed, because the prefix cache held them.
         itl_counts: int64 (bins,), inter-token latencies by bin.
         events: EVENT (num_events,) in order of time, or ``None`` if not recorded.
     """
@@ -39,6 +40,7 @@ class SimulationResult:
     busy_s: float
     kv_usage_mean: float
     num_computed_tokens: int
+    num_cached_tokens: int
     itl_counts: NDArray[np.int64] = field(repr=False)
     events: NDArray[Any] | None = field(default=None, repr=False)
 
@@ -84,6 +86,7 @@ def read_result(
         busy_s=busy_s,
         kv_usage_mean=float(state["kv_block_seconds"]) / pool_seconds if pool_seconds else 0.0,
         num_computed_tokens=int(state["num_computed_tokens"]),
+        num_cached_tokens=int(state["num_cached_tokens"]),
         itl_counts=_itl_counts(world, index),
         events=events,
     )

@@ -252,10 +252,9 @@ class Scheduler:
     def _note_content(self, row: int, hash_ids: Sequence[int]) -> None:
         if not self.config.enable_prefix_caching or len(hash_ids) == 0:
             return
-        known = self._world.arrays.hash_ids
         request = self._world.requests[0, row]
-        request["first_hash"], request["num_hashes"] = len(known), len(hash_ids)
-        self._world.add_hash_ids(hash_ids)
+        request["first_hash"] = self._world.add_hash_ids(hash_ids)
+        request["num_hashes"] = len(hash_ids)
 
     def schedule(self) -> dict[Hashable, int]:
         """Form the next batch and return its tokens by request id, in batch order (a copy).

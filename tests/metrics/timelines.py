@@ -63,6 +63,7 @@ class FakeResult:
     num_decisions: int = 0
     num_invalid_actions: int = 0
     num_computed_tokens: int = 100
+    num_cached_tokens: int = 0
     kv_usage_mean: float = 0.5
     itl_counts: np.ndarray = field(default_factory=lambda: np.array([3, 1]))
     itl_edges_s: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.1, 0.3]))
