@@ -87,8 +87,9 @@ def test_cached_free_blocks_count_as_free_and_the_oldest_goes_first() -> None:
     serve(scheduler, "new", 8, (3, 4))
     assert scheduler.free_blocks == 6
     serve(scheduler, "third", 12, (5, 6, 7))  # takes two unused blocks and one of old's
-    assert serve(scheduler, "new again", 9, (3, 4)) == 8
     assert serve(scheduler, "old again", 9, (1, 2)) == 4  # its tail went first
+    assert serve(scheduler, "new again", 9, (3, 4)) == 0  # and then both of new's
+    assert serve(scheduler, "third again", 13, (5, 6, 7)) == 4
 
 
 def test_blocks_in_use_are_shared() -> None:
@@ -170,9 +171,9 @@ def cold_wait_passes(tokens_per_pass: int) -> int:
         ),
     )
     hot, cold = [1, 2, 3, 4], [50, 51, 52, 53]
-    ids = HashIds.from_lists([hot] * 3 + [cold] + [hot] * (count - 4), 250)
+    ids = HashIds.from_lists([hot, cold] + [hot] * (count - 2), 250)
     table = RequestTable.from_columns(
-        arrival_time_s=np.arange(count) * 0.1,
+        arrival_time_s=np.maximum(np.arange(count) * 0.1 - 0.11, 0.0),  # one with each batch
         prompt_tokens=np.full(count, 1001),
         output_tokens=np.full(count, 1),
         hash_ids=ids,
@@ -185,7 +186,7 @@ def cold_wait_passes(tokens_per_pass: int) -> int:
     )
     service = env.service.replace(shed_hopeless=False)
     result = simulate(table, order, env.replace(scheduler=scheduler, service=service))
-    request = result.requests[3]
+    request = result.requests[1]
     return round((request["first_scheduled_s"] - request["arrival_time_s"]) / 0.1)
 
 
