@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 
 # Most requests, and the longest prompt and output in tokens.
-SIZES = {"tiny": (12, 24, 12), "small": (40, 80, 40), "medium": (90, 300, 60), "long": (24, 2400, 90)}
+SIZES = {
+    "tiny": (12, 24, 12),
+    "small": (40, 80, 40),
+    "medium": (90, 300, 60),
+    "long": (24, 2400, 90),
+}
 
 
 def draw_workload(seed: int, is_async: bool = False, prefix: bool = False) -> dict[str, Any]:

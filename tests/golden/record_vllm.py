@@ -286,9 +286,7 @@ class Recorder:
                 self.recording.num_preemptions[index] += 1
         admitted = [request_id for request_id in tokens if request_id not in running]
         if self.caching and admitted:
-            record["h"] = [
-                [int(i), requests[i].num_computed_tokens - tokens[i]] for i in admitted
-            ]
+            record["h"] = [[int(i), requests[i].num_computed_tokens - tokens[i]] for i in admitted]
         samples = {i for i in tokens if not requests[i].is_prefill_chunk}
         return Batch(output, samples)
 
