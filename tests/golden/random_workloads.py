@@ -53,6 +53,7 @@ def draw_requests(
     if chance(rng, 0.2):
         steps[count // 2 :] += 40 * longest_output
     classes = int(rng.choice([1, 2, 3, 6]))
+    most_urgent = int(rng.choice([0, 0, -3]))
     ends_early = float(rng.choice([0.0, 0.3, 0.8]))
     ties = chance(rng, 0.4)
     shuffled = chance(rng, 0.2)
@@ -65,7 +66,8 @@ def draw_requests(
         arrival = float(step) if ties else step + 1e-6 * index
         if shuffled:
             arrival = round(float(rng.uniform(0, 5)), 1 if ties else 6)
-        rows.append([step, prompt, output, eos_at, int(rng.integers(classes)), arrival])
+        priority = most_urgent + int(rng.integers(classes))
+        rows.append([step, prompt, output, eos_at, priority, arrival])
     return rows
 
 
@@ -117,13 +119,16 @@ def draw_switches(rng: np.random.Generator, limits: dict[str, Any]) -> dict[str,
 
 def draw_content(rng: np.random.Generator, rows: list[list[Any]], size: int) -> dict[str, Any]:
     """Give each prompt the ids of its content: shared beginnings, conversations that go on."""
-    block_tokens = 512 if chance(rng, 0.2) else size * int(rng.choice([1, 1, 2, 4]))
+    block_tokens = draw_block_tokens(rng, size)
     fresh = itertools.count()
     anywhere = chance(rng, 0.15)
     opening = [next(fresh) for _ in range(int(rng.integers(0, 6)))]
     told: list[list[int]] = [opening]
     sharing = float(rng.choice([0.3, 0.7, 0.95]))
+    unknown = float(rng.choice([0.0, 0.0, 0.3]))
     for row in rows:
+        if chance(rng, unknown):
+            continue
         count = -(-row[1] // block_tokens)
         parent = told[int(rng.integers(len(told)))] if chance(rng, sharing) else []
         kept = parent[: int(rng.integers(len(parent) + 1))] if chance(rng, 0.3) else parent
@@ -133,12 +138,21 @@ def draw_content(rng: np.random.Generator, rows: list[list[Any]], size: int) -> 
             ids.append(int(rng.choice(told[-1])) if old and told[-1] else next(fresh))
         told.append(ids)
         row.append(ids)
-    return {"enable_prefix_caching": True, "block_tokens": block_tokens}
+    return {"enable_prefix_caching": True, "hash_block_tokens": block_tokens}
+
+
+def draw_block_tokens(rng: np.random.Generator, block_size: int) -> int:
+    """Return the tokens of one id: 512 as in public traces, or near the KV block's."""
+    if chance(rng, 0.2):
+        return 512
+    if chance(rng, 0.2):
+        return max(block_size // 2, 1)
+    return block_size * int(rng.choice([1, 1, 2, 4]))
 
 
 def fit_requests(rows: list[list[Any]], settings: dict[str, Any]) -> None:
     """Shorten prompts to what vLLM takes: room for one output token."""
-    block_tokens = settings.get("block_tokens", 1)
+    block_tokens = settings.get("hash_block_tokens", 1)
     for row in rows:
         row[1] = min(row[1], settings["max_model_len"] - 1)
         row[6:] = [ids[: -(-row[1] // block_tokens)] for ids in row[6:]]

@@ -2,8 +2,8 @@
 
 ``python -m tests.golden.record_vllm OUT_DIR WORKLOAD.json ...`` reads ``settings`` and ``requests``
 of each file (a log is a workload too) and writes a log of the same name, except where the scheduler
-livelocks. It needs the package ``vllm`` 0.33.0, whose scheduler is plain Python: there is no GPU and
-no model, the sampled tokens are scripted.
+livelocks. It needs the package ``vllm`` 0.33.0, whose scheduler is plain Python: no GPU is needed.
+There is no model: the sampled tokens are scripted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OTHER_SETTINGS = (
     "max_model_len",
     "async_scheduling",
     "enable_prefix_caching",
-    "block_tokens",
+    "hash_block_tokens",
 )
 
 
@@ -205,7 +205,7 @@ def make_request(index: int, row: list[Any], settings: dict[str, Any], hasher: A
     return Request(
         # vLLM breaks the last tie of its queue by the id's text: it must order as the index does.
         request_id=f"{index:06d}",
-        prompt_token_ids=prompt_tokens(index, row, settings.get("block_tokens", 512)),
+        prompt_token_ids=prompt_tokens(index, row, settings.get("hash_block_tokens", 512)),
         sampling_params=params,
         pooling_params=None,
         arrival_time=row[5],
