@@ -76,7 +76,6 @@ def land(state: Any) -> None:
     """
     state.num_in_flight -= 1
     state.num_computed_tokens += state.oldest_tokens
-    state.progress_iteration = state.iteration
     kept = 0
     for position in range(state.num_running):
         if not _receive_token(state, running_of(state)[position]):
@@ -101,11 +100,12 @@ def _receive_token(state: Any, request: Any) -> bool:
         return False
     request.num_output_placeholders -= 1
     append_tokens(state, request, 1)
+    state.progress_iteration = state.iteration
+    if state.enable_prefix_caching:
+        know_blocks(state, request, request.num_computed_tokens - request.num_scheduled_tokens)
     if request.num_output_tokens == request.stop_at_tokens:
         settle(state, request, FINISHED, request.stop_reason)
         return True
-    if state.enable_prefix_caching:
-        know_blocks(state, request, request.num_computed_tokens - request.num_scheduled_tokens)
     return False
 
 
@@ -121,6 +121,7 @@ def _receive_stale_token(state: Any, row: int) -> None:
         return
     count_out(state, request)
     append_tokens(state, request, 1)
+    state.progress_iteration = state.iteration
     count_in(state, request)
     prepare_to_wait(state, request)
     if request.num_output_tokens == request.stop_at_tokens:

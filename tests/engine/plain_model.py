@@ -373,15 +373,15 @@ class PlainScheduler:
             if request.status == "running":
                 request.expected -= self.rules.async_scheduling
             request.output.append(len(request.output))
+            if request in self.running:
+                shares = [share for later in self.flights for share in later.shares]
+                ahead = sum(n for one, n, _ in shares if one is request)
+                self.learn(request, request.computed - ahead)
             reason = self.reason_to_stop(request)
             if reason:
                 (self.running if request in self.running else self.waiting).remove(request)
                 self.end(request, "finished", reason)
                 done.append(request.request_id)
-            elif request in self.running:
-                shares = [share for later in self.flights for share in later.shares]
-                ahead = sum(n for one, n, _ in shares if one is request)
-                self.learn(request, request.computed - ahead)
         return done
 
     def reason_to_stop(self, request: PlainRequest) -> str:
