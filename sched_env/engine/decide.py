@@ -34,7 +34,7 @@ from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
 from sched_env.engine.memory import admitted_of, cost_of, front_of, mask_of, requests_of, running_of
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.preemption import preempt
-from sched_env.engine.progress import break_livelock
+from sched_env.engine.progress import break_livelock, drop_stuck_head
 from sched_env.engine.records import KV_CAPACITY, RESERVE_NOTHING
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.schedule import schedule_running
@@ -344,6 +344,8 @@ def _proceed(state: Any, key: Any, level: int) -> None:
             enqueue(state, key, request)
     state.num_admitted = 0
     close_batch(state)
+    if state.num_evicted_now == 0:
+        drop_stuck_head(state)
     execute(state, may_jump, state.horizon_s)
 
 
