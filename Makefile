@@ -32,7 +32,7 @@ $(VENV)/agents.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e ".[agents,dev]"
+	$(PIP_INSTALL) -e ".[agents,onnx,dev]"
 	@touch $@ $(VENV)/agents.stamp
 
 demo: $(VENV)/agents.stamp

@@ -16,10 +16,10 @@ from stable_baselines3.common.logger import HParam
 from sched_env.agents.logs import NOT_TABULAR
 from sched_env.agents.networks import FlatNet, ObservationShape, PointerNet
 from sched_env.agents.policies import policy_parts
-from sched_env.agents.run_folder import flat_config
 from sched_env.agents.sb3 import SchedVecEnv
 from sched_env.agents.tags import tag_means
 from sched_env.config import ExperimentConfig
+from sched_env.config.differences import flatten
 
 HPARAM_METRICS = ("rollout/ep_rew_mean", "eval/goodput_weighted", "train/value_loss")
 """Curves that TensorBoard's HParams page compares runs by."""
@@ -91,7 +91,7 @@ class RunDescription(BaseCallback):
         self.logger.record("config", markdown, exclude=NOT_TABULAR)
         hparams = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
-            for key, value in flat_config(self.experiment).items()
+            for key, value in flatten(self.experiment.to_dict())
         }
         metrics: dict[str, float] = dict.fromkeys(map(str, HPARAM_METRICS), 0.0)
         self.logger.record("hparams", HParam(hparams, metrics), exclude=NOT_TABULAR)

@@ -155,6 +155,7 @@ def policy_card(
     return PolicyCard(
         name=f"{experiment.name}_seed{experiment.seed}",
         observation=ObservationSchema.from_layout(env_layout(env)),
+        screen=env.observation.screen,
         architecture=architecture,
         prior=prior,
         training=training,
@@ -202,6 +203,8 @@ def torch_actor(policy: ExportedPolicy) -> MaskedActor:
     )
     if card.normalisation.kind != "none":
         raise PolicyError(f"policy {card.name!r} normalises observations; torch cannot rebuild it")
+    if card.architecture.kind == "linear_score":
+        raise PolicyError(f"policy {card.name!r} is a linear score; torch has no network for it")
     if card.architecture.kind == "pointer":
         actor: PointerNet | FlatNet = PointerNet(shape, card.architecture.hidden_size)
     else:

@@ -16,7 +16,8 @@ import numpy as np
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
-from sched_env.agents.run_folder import RunFolder, write_text
+from sched_env.agents.run_folder import RunFolder
+from sched_env.evaluation.files import write_text
 
 STEP_COLUMN = "time/total_timesteps"
 NOT_TABULAR = ("stdout", "log", "json", "csv")

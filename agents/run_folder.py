@@ -15,31 +15,18 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from sched_env.config import ExperimentConfig
+from sched_env.config import ExperimentConfig, to_yaml
+from sched_env.config.differences import describe_differences
 from sched_env.errors import ConfigError
-
-_PACKAGES = (
-    "sched-env",
-    "torch",
-    "stable-baselines3",
-    "sb3-contrib",
-    "gymnasium",
-    "numpy",
-    "numba",
-    "safetensors",
-)
-_MAX_DIFFERENCES_SHOWN = 3
+from sched_env.evaluation.files import write_json, write_text
+from sched_env.evaluation.machine import describe_machine
 
 
 @dataclass(frozen=True)
@@ -126,68 +113,23 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
     if folder.config_file.exists():
         _check_same(folder, experiment)
         return folder
-    folder.checkpoints.mkdir(parents=True, exist_ok=True)
-    write_text(folder.environment_file, json.dumps(describe_environment(), indent=2) + "\n")
-    text = yaml.safe_dump(experiment.to_dict(), sort_keys=False, allow_unicode=True)
-    write_text(folder.config_file, text)
+    try:
+        folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_json(folder.environment_file, describe_machine())
+        write_text(folder.config_file, to_yaml(experiment))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"run folder {folder.path} cannot be made or written to ({reason}); give another "
+            "folder to --run-dir"
+        ) from None
     return folder
 
 
 def _check_same(folder: RunFolder, experiment: ExperimentConfig) -> None:
-    there = dict(_flatten(folder.read_config().to_dict()))
-    here = dict(_flatten(experiment.to_dict()))
-    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
-    if differing:
-        shown = "; ".join(
-            f"{key} is {there.get(key)!r} there and {here.get(key)!r} here"
-            for key in differing[:_MAX_DIFFERENCES_SHOWN]
-        )
-        more = len(differing) - _MAX_DIFFERENCES_SHOWN
+    differences = describe_differences(folder.read_config().to_dict(), experiment.to_dict())
+    if differences:
         raise ConfigError(
-            f"run folder {folder.path} belongs to another configuration: {shown}"
-            f"{f'; and {more} more' if more > 0 else ''}. Give another folder, or the same "
-            "configuration to continue"
+            f"run folder {folder.path} belongs to another configuration: {differences}. Give "
+            "another folder, or the same configuration to continue"
         )
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and plain values of nested mappings."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def flat_config(experiment: ExperimentConfig) -> dict[str, Any]:
-    """Return the configuration as dotted keys and plain values."""
-    return dict(_flatten(experiment.to_dict()))
-
-
-def describe_environment() -> dict[str, Any]:
-    """Return the versions and the machine that results may depend on."""
-    versions: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    return {
-        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "num_cpus": os.cpu_count(),
-        "versions": versions,
-    }
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` so that ``path`` is either the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

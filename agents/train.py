@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,12 +38,14 @@ from sched_env.agents.export import (
 from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.policies import policy_parts
-from sched_env.agents.run_folder import RunFolder, open_run_folder, write_text
+from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.tags import SCORE_TAG, tag_means, validation_curves
+from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError
+from sched_env.evaluation.files import write_json
 from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
 
@@ -101,6 +102,7 @@ class Judges:
     validation: Judge | None = None
     training: Judge | None = None
     baselines: tuple[str, ...] = field(default_factory=tuple)
+    episodes: EpisodeEvaluation | None = None
 
 
 def train(
@@ -156,12 +158,11 @@ def _open(experiment: ExperimentConfig, path: Path, resume: bool | str) -> RunFo
 def _make_judges(experiment: ExperimentConfig) -> Judges:
     if experiment.evaluate_every_decisions == 0 and experiment.agent.keep == "last":
         return Judges()
-    from sched_env.agents.validation import SplitSimulation
-
     return Judges(
         SplitSimulation(experiment, "validation"),
         SplitSimulation(experiment, "train"),
         experiment.comparison.policies,
+        validation_episodes(experiment),
     )
 
 
@@ -241,8 +242,10 @@ class TrainingRun:
         The first entry, at 0 decisions, is the untrained network: with a prior, the prior alone.
         """
         assert self.judges.validation is not None
-        rows = self.judges.validation.rows(self._exported(self.average.weights, num_decisions))
-        curves = validation_curves(rows)
+        policy = self._exported(self.average.weights, num_decisions)
+        curves = validation_curves(self.judges.validation.rows(policy))
+        if self.judges.episodes is not None:
+            curves |= self.judges.episodes.curves(policy)
         for tag, value in curves.items():
             self.model.logger.record(tag, value)
         score = curves[SCORE_TAG]
@@ -310,7 +313,7 @@ class TrainingRun:
             "parity_equal": parity.num_equal,
             "max_logit_difference": parity.max_logit_difference,
         }
-        write_text(self.folder.summary_file, json.dumps(summary, indent=2) + "\n")
+        write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
 
 

@@ -87,7 +87,7 @@ def search(
     """
     import cmaes
 
-    space, budget = ScoreSpace(layout_of(env)), Budget()
+    space, budget = ScoreSpace(layout_of(env), env.observation.screen), Budget()
     start = np.zeros(space.size)
     train = ScenarioSource(env, tuning, "train")
     validation = ScenarioSet(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sched_env.config.env import Screen
 from sched_env.engine.layout import Layout
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.policy.scores import linear_score
@@ -37,9 +38,11 @@ class ScoreSpace:
 
     Attributes:
         layout: Slots, levels and features of the environment.
+        screen: Which waiting requests it shows first.
     """
 
     layout: Layout
+    screen: Screen = "weighted_sjf"
 
     @property
     def slot_names(self) -> tuple[str, ...]:
@@ -83,6 +86,7 @@ class ScoreSpace:
             level_scale=_LEVEL_SCALE,
             watermark=max(_WATERMARK_SCALE * watermark, 0.0),
             layout=self.layout,
+            screen=self.screen,
             training=training,
         )
 

@@ -23,7 +23,7 @@ class ExportArguments:
     """Folder of a training run; of an unfinished one the newest checkpoint is taken."""
 
     format: Literal["safetensors", "onnx"] = "safetensors"
-    """safetensors: the policy folder; onnx: policy.onnx beside it, for other runtimes."""
+    """safetensors: the policy folder; onnx: policy.onnx in it as well, for other runtimes."""
 
     out: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
     """Where to write; by default the folder policy in the run."""
@@ -35,7 +35,10 @@ def run(arguments: ExportArguments) -> None:
         from sched_env.agents.export import export_run
 
     out = Path(arguments.out) if arguments.out else None
-    print(f"policy: {export_run(Path(arguments.run_dir), out, arguments.format)}")
+    place = export_run(Path(arguments.run_dir), out, arguments.format)
+    print(f"policy: {place}")
+    if arguments.format == "onnx":
+        print(f"graph: {place / 'policy.onnx'}")
 
 
 COMMAND = Command(ExportArguments, run)

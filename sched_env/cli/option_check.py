@@ -80,6 +80,7 @@ def _check_name(name: str, options: dict[str, _Argument], help_hint: str) -> Non
 def _check_value(label: str, argument: _Argument, value: str | None) -> None:
     if value is None:
         raise ConfigError(f"{label} has no value: give one behind it")
+    _refuse_empty(label, value)
     if argument.is_optional and value == "None":
         return
     if typing.get_origin(argument.type) is typing.Literal:
@@ -94,9 +95,20 @@ def _check_value(label: str, argument: _Argument, value: str | None) -> None:
             raise ConfigError(f"{label} {value!r}: give {_NUMBERS[argument.type]}") from None
 
 
+def _refuse_empty(label: str, text: str) -> None:
+    """Refuse a text without a character: a variable of the shell that is not set, as a rule.
+
+    Read as a path it would stand for the current folder.
+    """
+    if not text.strip():
+        raise ConfigError(f"{label} {text!r} is empty: give a value")
+
+
 def _check_places(places: Sequence[_Argument], given: Sequence[str], help_hint: str) -> None:
     if not any(one.takes_many for one in places) and len(given) > len(places):
         raise ConfigError(f"argument {given[len(places)]!r} is one too many; {help_hint}")
+    for index, text in enumerate(given):
+        _refuse_empty(places[min(index, len(places) - 1)].shown, text)
     needed = [one for one in places if not (one.takes_many or one.has_default)]
     if len(given) < len(needed):
         raise ConfigError(f"{needed[len(given)].shown} is missing; {help_hint}")

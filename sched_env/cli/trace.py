@@ -14,7 +14,9 @@ from sched_env.cli.main import Command
 from sched_env.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sched_env.workload import RequestTable
+    from sched_env.workload import ArrivalProcess, RequestTable
+
+DEFAULT_OUT = Path("trace.csv")
 
 Source = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE|NAME")]
 
@@ -44,6 +46,10 @@ class ReadArguments:
     spread_resolution: bool = False
     """Spread arrivals of one clock tick evenly at random inside it."""
 
+    arrivals: Annotated[str | None, tyro.conf.arg(metavar="KIND:RATE[:CV]")] = None
+    """Draw the arrivals, in place of those of the file: poisson:8 are 8 requests/s, gamma:8:2 and
+    weibull:8:2 have gaps of coefficient of variation 2. For files of lengths alone, too."""
+
     seed: int = 0
     """Seed of everything that is drawn."""
 
@@ -60,8 +66,9 @@ class InspectArguments(ReadArguments):
 class ConvertArguments(ReadArguments):
     """Write a trace in the plain format, whose columns are described in docs/traces.md."""
 
-    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = "trace.csv"
-    """File to write; its ending chooses CSV, JSON lines (.jsonl) or Parquet."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """File to write, replaced if it exists; its ending chooses CSV, JSON lines (.jsonl) or Parquet.
+    Without it: trace.csv, if there is none yet."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,9 @@ class SynthArguments:
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """An embedded workload, such as azure_conv."""
 
-    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = "trace.csv"
-    """File to write; its ending chooses CSV, JSON lines (.jsonl) or Parquet."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """File to write, replaced if it exists; its ending chooses CSV, JSON lines (.jsonl) or Parquet.
+    Without it: trace.csv, if there is none yet."""
 
     num_requests: int | None = None
     """Draw this many requests."""
@@ -111,14 +119,15 @@ def inspect(arguments: InspectArguments) -> None:
 
 def convert(arguments: ConvertArguments) -> None:
     """Read a trace and write it in the plain format."""
-    source, out = Path(arguments.source), Path(arguments.out)
+    source, out = Path(arguments.source), _place(arguments.out)
     if source.exists() and out.exists() and source.samefile(out):
-        raise ConfigError(f"--out {arguments.out} is the trace itself: name another file")
-    _write(_read(arguments), arguments.out)
+        raise ConfigError(f"--out {out} is the trace itself: name another file")
+    _write(_read(arguments), out)
 
 
 def synth(arguments: SynthArguments) -> None:
     """Draw a trace and write it."""
+    out = _place(arguments.out)
     from sched_env.workload import synthesize
 
     duration_s = arguments.duration_s
@@ -132,7 +141,7 @@ def synth(arguments: SynthArguments) -> None:
         burst_cv=arguments.burst_cv,
         seed=arguments.seed,
     )
-    _write(table, arguments.out)
+    _write(table, out)
 
 
 def _read(arguments: ReadArguments) -> RequestTable:
@@ -147,13 +156,29 @@ def _read(arguments: ReadArguments) -> RequestTable:
         too_long=arguments.too_long,
         spread_resolution=arguments.spread_resolution,
         window_s=parse_window(arguments.window),
+        arrival=parse_arrivals(arguments.arrivals),
     )
 
 
-def _write(table: RequestTable, out: str) -> None:
+def _place(out: str | None) -> Path:
+    """Return the file to write; one that was not asked for by name is never replaced.
+
+    Raises:
+        ConfigError: no file was named, and the one of the default name exists.
+    """
+    if out is not None:
+        return Path(out)
+    if DEFAULT_OUT.exists():
+        raise ConfigError(
+            f"{DEFAULT_OUT} exists: name another file with --out, or that one to replace it"
+        )
+    return DEFAULT_OUT
+
+
+def _write(table: RequestTable, out: Path) -> None:
     from sched_env.workload import write_trace
 
-    path = write_trace(table, Path(out))
+    path = write_trace(table, out)
     print(f"{path}: {len(table)} requests over {table.span_s:.1f} s")
     for reason, count in table.source.drops.items():
         print(f"left out: {count} ({reason})")
@@ -174,6 +199,30 @@ def parse_window(text: str | None) -> tuple[float, float] | None:
     if not 0 <= start < end < math.inf:
         raise ConfigError(f"--window {text!r}: give START,END in seconds, as in 0,600")
     return start, end
+
+
+def parse_arrivals(text: str | None) -> ArrivalProcess | None:
+    """Return the arrival process ``KIND:RATE`` or ``KIND:RATE:CV``, rates in requests per second.
+
+    Raises:
+        ConfigError: the text has another form, or a figure is out of range.
+        UnknownNameError: there is no process of this kind.
+    """
+    if text is None:
+        return None
+    from sched_env.workload import arrival_process
+
+    kind, *figures = text.split(":")
+    try:
+        numbers = [float(figure) for figure in figures]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise ConfigError(
+            f"--arrivals {text!r}: give KIND:RATE or KIND:RATE:CV with numbers, as in poisson:8 "
+            "or gamma:8:2"
+        )
+    return arrival_process(kind, *numbers)
 
 
 PARTS = {

@@ -48,13 +48,19 @@ def run(arguments: TrainArguments) -> None:
     experiment = experiment_of(arguments)
     with importing_extra("agents"):
         from sched_env.agents.run_folder import default_run_path
-        from sched_env.agents.train import train
-    from sched_env.cli.train_progress import TrainProgressBar
+        from sched_env.agents.train import TrainProgress, train
+    from sched_env.cli.train_progress import describe
+    from sched_env.evaluation.progress import ProgressBar
 
     place = Path(arguments.run_dir) if arguments.run_dir else default_run_path(experiment)
     print(f"run: {place}", flush=True)
-    with TrainProgressBar(experiment.total_decisions) as bar:
-        result = train(experiment, place, progress=bar.update)
+    with ProgressBar("train", experiment.total_decisions) as bar:
+
+        def show(now: TrainProgress) -> None:
+            text = describe(now.decisions_per_s, now.metrics)
+            bar.update(now.num_decisions, text, now.total_decisions)
+
+        result = train(experiment, place, progress=show)
     print(f"policy: {result.policy_dir}")
     print(f"TensorBoard: tensorboard --logdir {result.run_dir}")
 

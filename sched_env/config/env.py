@@ -23,6 +23,10 @@ Split = Literal["train", "validation", "test", "all"]
 """Part of a trace by time: 0-60 %, 60-70 %, 70-100 %, or the whole."""
 
 
+Screen = Literal["weighted_sjf", "fcfs"]
+"""Order in which waiting requests come into the slots that are shown."""
+
+
 def _to_range(value: Any) -> Any:
     return (value, value) if isinstance(value, int | float) else value
 
@@ -49,7 +53,7 @@ class ObservationConfig(ConfigModel):
     num_running_slots: Count = 8
     """Running requests shown as candidates for preemption."""
 
-    screen: Literal["weighted_sjf", "fcfs"] = "weighted_sjf"
+    screen: Screen = "weighted_sjf"
     """Which waiting requests are shown first."""
 
     privileged: Flag = False

@@ -60,6 +60,8 @@ def find_config(name_or_path: str | Path, kind: str | None = None) -> Path:
         ConfigError: a path was given, and no file is there.
     """
     text = str(name_or_path)
+    if not text.strip():
+        raise ConfigError(f"configuration {text!r} is empty: give a file or a name")
     if (
         isinstance(name_or_path, Path)
         or text.endswith(_SUFFIXES)

@@ -75,7 +75,12 @@ class ConfigModel(pydantic.BaseModel):
 
     if not TYPE_CHECKING:  # type checkers derive the signature from the fields
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, *places: Any, **values: Any) -> None:
+            if places:
+                raise ConfigError(
+                    f"{type(self).__name__} takes values by name, and {places[0]!r} has none: "
+                    f"give name=value. Known: {', '.join(type(self).model_fields)}"
+                )
             try:
                 super().__init__(**values)
             except pydantic.ValidationError as error:

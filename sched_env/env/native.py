@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sched_env.env.actions import action_name, check_action, refuse_early_step, refuse_illegal
-from sched_env.env.state import as_bytes, check_saved, restore_bytes
+from sched_env.env.state import restore_state, saved_state
 from sched_env.errors import ConfigError
 from sched_env.simulator.simulate import check_seed
 
@@ -166,9 +166,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
-        arrays = self._world.arrays._asdict()
-        state = {name: as_bytes(arrays[name]) for name in self.state_arrays}
-        return {**state, "masks": self._masks.copy()}
+        return saved_state(self._memory(), self._own_arrays())
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`get_state` of an equal environment returned.
@@ -176,10 +174,13 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         Raises:
             ConfigError: The state is that of another configuration.
         """
-        check_saved(state, (*self.state_arrays, "masks"))
-        arrays = self._world.arrays._asdict()
-        for name in self.state_arrays:
-            restore_bytes(arrays[name], state[name], name)
-        self._masks[:] = state["masks"]
+        restore_state({**self._memory(), **self._own_arrays()}, state)
         self._world.view(self._observations, self._masks)
         self._is_reset = True
+
+    def _memory(self) -> dict[str, NDArray[Any]]:
+        arrays = self._world.arrays._asdict()
+        return {name: arrays[name] for name in self.state_arrays}
+
+    def _own_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"masks": self._masks}

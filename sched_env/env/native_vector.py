@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from sched_env.env.actions import action_name, check_actions, refuse_early_step, refuse_illegal
-from sched_env.env.state import as_bytes, check_number, check_saved, restore_bytes, server_seeds
+from sched_env.env.state import check_number, restore_state, saved_state, server_seeds
 from sched_env.errors import ConfigError
 
 _REWARD, _TERMINATED, _TRUNCATED, _ELAPSED, _DISCOUNT, _INVALID = range(6)
@@ -270,9 +270,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
-        arrays = self._world.arrays._asdict()
-        state = {name: as_bytes(arrays[name]) for name in self.state_arrays}
-        return {**state, "masks": self._masks.copy(), "ended": self._ended.copy()}
+        return saved_state(self._memory(), self._own_arrays())
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`get_state` of an equal environment returned.
@@ -280,14 +278,16 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         Raises:
             ConfigError: The state is that of another configuration.
         """
-        check_saved(state, (*self.state_arrays, "masks", "ended"))
-        arrays = self._world.arrays._asdict()
-        for name in self.state_arrays:
-            restore_bytes(arrays[name], state[name], name)
-        self._masks[:] = state["masks"]
-        self._ended[:] = state["ended"]
+        restore_state({**self._memory(), **self._own_arrays()}, state)
         self._world.view(self._observations, self._masks)
         self._is_reset = True
+
+    def _memory(self) -> dict[str, NDArray[Any]]:
+        arrays = self._world.arrays._asdict()
+        return {name: arrays[name] for name in self.state_arrays}
+
+    def _own_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"masks": self._masks, "ended": self._ended}
 
 
 def _autoreset_mode(given: AutoresetMode | str) -> AutoresetMode:

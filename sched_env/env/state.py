@@ -101,33 +101,38 @@ def set_warmup(
     state["horizon_s"][chosen] = horizon_s + warmup_s
 
 
-def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a copy of an array's memory, uint8, which any format can store."""
-    return np.frombuffer(array.tobytes(), np.uint8).copy()
+def saved_state(
+    memory: Mapping[str, NDArray[Any]], own: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Return copies of all that an episode changes, in arrays that any format can store.
+
+    Args:
+        memory: Arrays of the world by name, whose memory comes out as uint8.
+        own: Arrays of the environment itself, by name.
+    """
+    saved = {name: _as_bytes(array) for name, array in memory.items()}
+    return {**saved, **{name: array.copy() for name, array in own.items()}}
 
 
-def check_saved(state: Any, names: Sequence[str]) -> None:
-    """Refuse what ``get_state`` cannot have returned.
+def restore_state(arrays: Mapping[str, NDArray[Any]], saved: Any) -> None:
+    """Write what `saved_state` returned back into the arrays it was taken from, by name.
 
     Raises:
-        ConfigError: An array is missing.
+        ConfigError: An array is missing or of another size; nothing is changed then.
     """
-    for name in names:
-        if not (isinstance(state, Mapping) and isinstance(state.get(name), np.ndarray)):
+    for name, array in arrays.items():
+        if not (isinstance(saved, Mapping) and isinstance(saved.get(name), np.ndarray)):
             raise ConfigError(
                 f"the saved state has no array {name!r}: give what get_state returned"
             )
+        if saved[name].nbytes != array.nbytes:
+            raise ConfigError(
+                f"saved {name} has {saved[name].nbytes} bytes, this environment {array.nbytes}: "
+                "restore it into an environment of the same configuration and number of servers"
+            )
+    for name, array in arrays.items():
+        array[...] = np.frombuffer(saved[name].tobytes(), array.dtype).reshape(array.shape)
 
 
-def restore_bytes(array: NDArray[Any], saved: NDArray[np.uint8], name: str) -> None:
-    """Write saved memory back into an array.
-
-    Raises:
-        ConfigError: It is not of the array's size.
-    """
-    if saved.nbytes != array.nbytes:
-        raise ConfigError(
-            f"saved {name} has {saved.nbytes} bytes, this environment {array.nbytes}: restore it "
-            "into an environment of the same configuration and number of servers"
-        )
-    array[...] = np.frombuffer(saved.tobytes(), array.dtype).reshape(array.shape)
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.frombuffer(array.tobytes(), np.uint8).copy()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.errors import SchedEnvError
+from sched_env.evaluation.fingerprints import function_sha256, weights_sha256
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.simulator.simulate import LEAST_LOAD, MOST_LOAD
@@ -187,10 +188,11 @@ def _folder_name(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> str:
 def _description(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> dict[str, Any]:
     described: dict[str, Any] = {"policy": target if isinstance(target, str) else policy.name}
     described |= {"reference": policy.reference, "parameters": dict(policy.parameters)}
-    if isinstance(policy, Heuristic):
-        described["scheduler"] = dict(policy.scheduler)
-    else:
-        described["weights_sha256"] = policy.weights_sha256
+    if not isinstance(policy, Heuristic):
+        return {**described, "weights_sha256": weights_sha256(policy)}
+    described["scheduler"] = dict(policy.scheduler)
+    if not policy.function.__module__.startswith("sched_env."):
+        described["function_sha256"] = function_sha256(policy.function)
     return described
 
 

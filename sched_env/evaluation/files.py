@@ -18,7 +18,7 @@ from sched_env.errors import SchedEnvError
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place if the block succeeds.
 
-    A process that is killed midway leaves the file at ``path`` as it was.
+    A process that is killed midway, or a machine that stops, leaves the file at ``path`` as it was.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     os.close(handle)
@@ -28,6 +28,8 @@ def replacing(path: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)  # mkstemp makes files that only the owner can read
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import pydantic
 
+from sched_env.config.env import Screen
 from sched_env.errors import PolicyError
 from sched_env.policy.linear_score import LinearShape, linear_tensor_shapes
 from sched_env.policy.mlp import mlp_tensor_shapes
@@ -229,6 +230,8 @@ class PolicyCard(_Model):
     env_id: Annotated[str, pydantic.Field(pattern=r"^[\w/]{1,80}-v\d{1,4}$")] = ENV_ID
     """Environment that it was trained in; the number after ``-v`` is the environment's version."""
     observation: ObservationSchema
+    screen: Screen = "weighted_sjf"
+    """Which waiting requests it was shown first; wherever it runs, it is shown the same ones."""
     architecture: Annotated[
         PointerArchitecture | MlpArchitecture | LinearScoreArchitecture,
         pydantic.Field(discriminator="kind"),

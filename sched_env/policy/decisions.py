@@ -18,16 +18,19 @@ from sched_env.policy.normalisation import normalise
 from sched_env.policy.pointer import PointerShape, pointer_logits
 from sched_env.policy.prior import PriorParameters, add_prior
 
+POINTER, FLAT, LINEAR_SCORE = range(3)
+"""Kinds of network."""
+
 
 class Network(NamedTuple):
     """A network as it crosses from Python into compiled code: four plain arrays.
 
     Attributes:
         flat: float32 (num_parameters,), the tensors in the order of their ``tensor_shapes``.
-        sizes: int64 (6,) or more: K, J, F, G, L, index of the prior's score feature (-1: none);
-            then the hidden size of a pointer network; or 1 for tanh (0 for ReLU) and the widths
-            of a flat network from the input to the actions; or the indices of the two features
-            that a linear score's watermark reads.
+        sizes: int64 (8,) or more: K, J, F, G, L, index of the prior's score feature (-1: none);
+            then `POINTER` and the hidden size; or `FLAT`, 1 for tanh (0 for ReLU) and the widths
+            from the input to the actions; or `LINEAR_SCORE` and the indices of the two features
+            that its watermark reads.
         numbers: float32 (9,): clip of the normalisation, then the numbers of the prior.
         norm: float32 (2F + 2G,): mean and inverse standard deviation of slot features, then of
             globals; size 0 for no normalisation.
@@ -90,15 +93,59 @@ def _unpack(network: Network) -> tuple[ObservationSizes, PriorParameters]:
     return seen, PriorParameters(s[5], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8])
 
 
+@compiled_part
+def _pointer(
+    network: Network,
+    seen: ObservationSizes,
+    slots: np.ndarray,
+    x: np.ndarray,
+    present: np.ndarray,
+    logits: np.ndarray,
+) -> None:
+    for slot in range(present.size):
+        present[slot] = slots[slot, 0] > 0.5
+    shape = PointerShape(
+        seen.num_waiting_slots,
+        seen.num_running_slots,
+        seen.num_slot_features,
+        seen.num_globals,
+        seen.num_levels,
+        network.sizes[7],
+    )
+    inputs = x[: slots.size].reshape(slots.shape)
+    pointer_logits(network.flat, shape, inputs, present, x[slots.size :], logits)
+
+
+@compiled_part
+def _linear_score(
+    network: Network,
+    seen: ObservationSizes,
+    slots: np.ndarray,
+    x: np.ndarray,
+    global_features: np.ndarray,
+    logits: np.ndarray,
+) -> None:
+    shape = LinearShape(
+        seen.num_waiting_slots,
+        seen.num_slot_features,
+        seen.num_globals,
+        seen.num_levels,
+        network.sizes[7],
+        network.sizes[8],
+    )
+    inputs, free = x[: slots.size].reshape(slots.shape), global_features[shape.free_feature]
+    linear_logits(network.flat, shape, inputs, x[slots.size :], slots, free, logits)
+
+
 @compiled
-def decide_pointer(
+def decide(
     network: Network,
     observations: np.ndarray,
     masks: np.ndarray,
     logits: np.ndarray,
     actions: np.ndarray,
 ) -> None:
-    """Decide N times with a pointer network.
+    """Decide N times.
 
     Args:
         network: The network.
@@ -108,94 +155,19 @@ def decide_pointer(
         actions: int64 (N,), filled in place; -1 where no action is legal.
     """
     seen, prior = _unpack(network)
+    sizes, kind = network.sizes, network.sizes[6]
     num_slots = seen.num_waiting_slots + seen.num_running_slots
-    size = seen.num_slot_features
-    edge = num_slots * size
-    shape = PointerShape(
-        seen.num_waiting_slots,
-        seen.num_running_slots,
-        size,
-        seen.num_globals,
-        seen.num_levels,
-        network.sizes[6],
-    )
+    edge = num_slots * seen.num_slot_features
     x = np.empty(observations.shape[1], np.float32)
     present = np.empty(num_slots, np.int8)
     for index in range(observations.shape[0]):
         row = observations[index]
-        slots = row[:edge].reshape(num_slots, size)
-        for slot in range(num_slots):
-            present[slot] = slots[slot, 0] > 0.5
+        slots = row[:edge].reshape(num_slots, seen.num_slot_features)
         _normalise_row(row, seen, network.norm, network.numbers[0], x)
-        inputs = x[:edge].reshape(num_slots, size)
-        pointer_logits(network.flat, shape, inputs, present, x[edge:], logits[index])
-        actions[index] = _choose(slots, seen, prior, masks[index], logits[index])
-
-
-@compiled
-def decide_mlp(
-    network: Network,
-    observations: np.ndarray,
-    masks: np.ndarray,
-    logits: np.ndarray,
-    actions: np.ndarray,
-) -> None:
-    """Decide N times with a flat network.
-
-    Args:
-        network: The network.
-        observations: float32 (N, num_public).
-        masks: int8 (N, num_actions), 1 = legal.
-        logits: float32 (N, num_actions), filled in place.
-        actions: int64 (N,), filled in place; -1 where no action is legal.
-    """
-    seen, prior = _unpack(network)
-    num_slots = seen.num_waiting_slots + seen.num_running_slots
-    size = seen.num_slot_features
-    is_tanh = network.sizes[6] != 0
-    x = np.empty(observations.shape[1], np.float32)
-    for index in range(observations.shape[0]):
-        row = observations[index]
-        slots = row[: num_slots * size].reshape(num_slots, size)
-        _normalise_row(row, seen, network.norm, network.numbers[0], x)
-        mlp_logits(network.flat, network.sizes[7:], is_tanh, x, logits[index])
-        actions[index] = _choose(slots, seen, prior, masks[index], logits[index])
-
-
-@compiled
-def decide_linear(
-    network: Network,
-    observations: np.ndarray,
-    masks: np.ndarray,
-    logits: np.ndarray,
-    actions: np.ndarray,
-) -> None:
-    """Decide N times with a linear score.
-
-    Args:
-        network: The score.
-        observations: float32 (N, num_public).
-        masks: int8 (N, num_actions), 1 = legal.
-        logits: float32 (N, num_actions), filled in place.
-        actions: int64 (N,), filled in place; -1 where no action is legal.
-    """
-    seen, prior = _unpack(network)
-    num_slots = seen.num_waiting_slots + seen.num_running_slots
-    size = seen.num_slot_features
-    edge = num_slots * size
-    shape = LinearShape(
-        seen.num_waiting_slots,
-        size,
-        seen.num_globals,
-        seen.num_levels,
-        network.sizes[6],
-        network.sizes[7],
-    )
-    x = np.empty(observations.shape[1], np.float32)
-    for index in range(observations.shape[0]):
-        row = observations[index]
-        slots = row[:edge].reshape(num_slots, size)
-        _normalise_row(row, seen, network.norm, network.numbers[0], x)
-        inputs, free = x[:edge].reshape(num_slots, size), row[edge + shape.free_feature]
-        linear_logits(network.flat, shape, inputs, x[edge:], slots, free, logits[index])
+        if kind == POINTER:
+            _pointer(network, seen, slots, x, present, logits[index])
+        elif kind == FLAT:
+            mlp_logits(network.flat, sizes[8:], sizes[7] != 0, x, logits[index])
+        else:
+            _linear_score(network, seen, slots, x, row[edge:], logits[index])
         actions[index] = _choose(slots, seen, prior, masks[index], logits[index])

@@ -67,7 +67,8 @@ def _observation_table(card: PolicyCard) -> str:
     lines = [
         f"{schema.num_waiting_slots} waiting and {schema.num_running_slots} running slots of "
         f"{len(schema.slot_features)} features, then {len(schema.global_features)} globals; "
-        f"{schema.num_levels} proceed levels.\n",
+        f"{schema.num_levels} proceed levels. Waiting requests are shown in the order of "
+        f"{card.screen}.\n",
         _line(["part", "feature", "unit", "scale"]),
         _line(["---"] * 4),
     ]

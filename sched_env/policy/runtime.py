@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +19,13 @@ import numpy as np
 
 from sched_env.errors import PolicyError
 from sched_env.policy.card import LayoutLike, ObservationSchema, PolicyCard
-from sched_env.policy.decisions import Network, decide_linear, decide_mlp, decide_pointer
+from sched_env.policy.decisions import FLAT, LINEAR_SCORE, POINTER, Network, decide
 from sched_env.policy.format import read_policy
 from sched_env.policy.prior import PriorParameters
 from sched_env.policy.protocol import ParameterValue
 
 SEARCH_BUDGET = "search_requests"
 """What a card's training calls the requests that were simulated to find a score."""
-
-_KERNELS = {"pointer": decide_pointer, "mlp": decide_mlp, "linear_score": decide_linear}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +139,12 @@ class ExportedPolicy:
             _refuse("masks", legal, f"int8 or bool {(num_rows, self.num_actions)}")
         logits = np.empty((num_rows, self.num_actions), np.float32)
         actions = np.empty(num_rows, np.int64)
-        self._kernel(self.network, rows, legal.view(np.int8), logits, actions)
+        decide(self.network, rows, legal.view(np.int8), logits, actions)
         if num_rows and actions.min() < 0:
             raise PolicyError(
                 f"masks: row {int(actions.argmin())} has no legal action; at least one is needed"
             )
         return logits, actions
-
-    @cached_property
-    def _kernel(self) -> Callable[..., None]:
-        return _KERNELS[self.card.architecture.kind]
 
     @cached_property
     def network(self) -> Network:
@@ -166,11 +160,11 @@ class ExportedPolicy:
             prior.score_feature,
         ]
         if architecture.kind == "pointer":
-            sizes.append(architecture.hidden_size)
+            sizes += [POINTER, architecture.hidden_size]
         elif architecture.kind == "linear_score":
-            sizes += card.linear_shape()[-2:]
+            sizes += [LINEAR_SCORE, *card.linear_shape()[-2:]]
         else:
-            sizes += [int(architecture.activation == "tanh"), *card.mlp_sizes()]
+            sizes += [FLAT, int(architecture.activation == "tanh"), *card.mlp_sizes()]
         flat, norm = [], [np.empty(0, np.float32)]
         for name in card.tensor_shapes():
             part = norm if name.startswith("normalisation.") else flat

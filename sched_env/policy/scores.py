@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sched_env.config.env import Screen
 from sched_env.engine.layout import Layout
 from sched_env.errors import UnknownNameError
 from sched_env.policy.card import (
@@ -45,6 +46,7 @@ def linear_score(
     level_scale: float = 10.0,
     watermark: float = 0.0,
     layout: LayoutLike = STANDARD_LAYOUT,
+    screen: Screen = "weighted_sjf",
     training: Mapping[str, Scalar | tuple[Scalar, ...]] | None = None,
 ) -> ExportedPolicy:
     """Return a policy that admits the best score, stops by another, and sets the prefill level.
@@ -62,6 +64,7 @@ def linear_score(
         level_scale: How much the nearest level's score exceeds that of the others.
         watermark: Part of the KV pool that admissions leave free.
         layout: Slots, levels and features of the environment.
+        screen: Which waiting requests it is shown first.
         training: What the card says about where the numbers come from.
 
     Raises:
@@ -71,6 +74,7 @@ def linear_score(
     card = PolicyCard(
         name=name,
         observation=schema,
+        screen=screen,
         architecture=LinearScoreArchitecture(),
         training=dict(training or {}),
     )

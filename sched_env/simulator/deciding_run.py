@@ -15,11 +15,8 @@ from sched_env.compiled import compiled
 from sched_env.engine import kernels
 from sched_env.engine.records import Arrays
 from sched_env.engine.world import World
-from sched_env.policy.decisions import Network, decide_linear, decide_mlp, decide_pointer
+from sched_env.policy.decisions import Network, decide
 from sched_env.policy.runtime import ExportedPolicy
-
-_POINTER, _MLP, _LINEAR_SCORE = range(3)
-_KINDS = {"pointer": _POINTER, "mlp": _MLP, "linear_score": _LINEAR_SCORE}
 
 
 class Decider(Protocol):
@@ -87,7 +84,6 @@ class DecidingRun(AskingRun):
     def use(self, policy: ExportedPolicy) -> None:
         """Let another policy of the same layout decide from now on."""
         self._network = policy.network
-        self._kind = _KINDS[policy.card.architecture.kind]
 
     def advance(self, max_decisions: int) -> bool:
         """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
@@ -95,7 +91,6 @@ class DecidingRun(AskingRun):
             self.world.arrays,
             self.world.key.addresses,
             self._network,
-            self._kind,
             *self._buffers,
             self._logits,
             self._actions,
@@ -111,7 +106,6 @@ def _decide(
     arrays: Arrays,
     key_addresses: tuple[int, int],
     network: Network,
-    kind: int,
     observations: NDArray[Any],
     masks: NDArray[Any],
     results: NDArray[Any],
@@ -123,12 +117,7 @@ def _decide(
     state = arrays.state[0]
     made, invalid = 0, 0
     while made < max_decisions and not (state.terminated or state.truncated):
-        if kind == _POINTER:
-            decide_pointer(network, observations, masks, logits, actions)
-        elif kind == _MLP:
-            decide_mlp(network, observations, masks, logits, actions)
-        else:
-            decide_linear(network, observations, masks, logits, actions)
+        decide(network, observations, masks, logits, actions)
         kernels.step_servers(arrays, key_addresses, actions, observations, masks, results)
         made += 1
         invalid += int(results[0, 5])

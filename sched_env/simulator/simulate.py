@@ -143,14 +143,17 @@ def _run_deciding(
 
 
 def seen_by(network: ExportedPolicy, env: EnvConfig) -> EnvConfig:
-    """Return the environment with as many slots as an exported policy was trained with.
+    """Return the environment as an exported policy was trained to see it.
 
-    How much of the queue a policy looks at is its own affair; the server stays the same.
+    How many requests a policy looks at, and in which order, is its own affair; the server stays
+    the same.
     """
     seen = network.card.observation
     return env.replace(
         observation=env.observation.replace(
-            num_waiting_slots=seen.num_waiting_slots, num_running_slots=seen.num_running_slots
+            num_waiting_slots=seen.num_waiting_slots,
+            num_running_slots=seen.num_running_slots,
+            screen=network.card.screen,
         )
     )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,7 +135,26 @@ def test_onnx_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyP
     any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
     reason="the extra onnx is not installed",
 )
-def test_an_onnx_graph_computes_the_policys_logits(tmp_path: object) -> None:
-    _, policy = _trained_like(_experiment("pointer", PRIOR))
+@pytest.mark.parametrize(
+    ("network", "prior"), [("pointer", PRIOR), ("mlp", PriorConfig(kind="none"))]
+)
+def test_an_onnx_graph_decides_as_the_policy(
+    network: str, prior: PriorConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import onnxruntime
+
+    experiment = _experiment(network, prior)
+    _, policy = _trained_like(experiment)
     write_onnx(policy, tmp_path / "policy.onnx")
-    assert (tmp_path / "policy.onnx").stat().st_size > 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.onnx"]
+    assert capfd.readouterr().err == ""
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "policy.onnx"), providers=["CPUExecutionProvider"]
+    )
+    observations, masks = _states(observation_shape(env_layout(experiment.env)))
+    for count in (1, 500):  # the batch is of any size
+        given = {"observations": observations[:count], "masks": masks[:count]}
+        (logits,) = session.run(None, given)
+        expected = policy.logits(observations[:count], masks[:count])
+        np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+        assert logits.argmax(axis=1).tolist() == policy.act(*given.values()).tolist()

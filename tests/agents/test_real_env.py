@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +12,16 @@ import pytest
 from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3 import PPO
 
-from sched_env.agents.export import env_layout, export_run
+from sched_env.agents.export import env_layout, export_run, policy_card
 from sched_env.agents.model import make_model
 from sched_env.agents.rollout import ElapsedRolloutBuffer
 from sched_env.agents.sb3 import make_sb3_vec_env
 from sched_env.agents.train import train
+from sched_env.agents.validation import validation_episodes
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
-from sched_env.env import ContinuousBatchingVectorEnv
+from sched_env.env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
 from sched_env.errors import ConfigError
-from sched_env.policy.runtime import load_policy
+from sched_env.policy.runtime import ExportedPolicy, load_policy
 
 ENV = EnvConfig(
     observation={"num_waiting_slots": 6, "num_running_slots": 3, "privileged": True},
@@ -108,6 +110,37 @@ def test_stock_ppo_of_stable_baselines3_runs_on_the_adapter() -> None:
     )
     model.learn(UPDATE)
     assert model.num_timesteps == UPDATE
+
+
+def test_episodes_of_an_evaluation_are_the_same_each_time() -> None:
+    experiment = _experiment()
+    card = policy_card(experiment, num_decisions=0)
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(0.0, 0.3, shape).astype(np.float32)
+        for name, shape in card.tensor_shapes().items()
+    }
+    policy = ExportedPolicy(card, weights)
+    episodes = validation_episodes(experiment)
+    first = episodes.curves(policy)
+    assert episodes.curves(policy) == validation_episodes(experiment).curves(policy) == first
+
+    env = ContinuousBatchingEnv(episodes.env.env.config)
+    paid, lengths, successes = [], [], []
+    for seed in range(1000, 1000 + episodes.env.num_envs):
+        observation, info = env.reset(seed=seed)
+        paid.append(0.0)
+        for length in itertools.count(1):
+            action = policy.act(observation[None], info["action_mask"][None])[0]
+            observation, reward, terminated, truncated, info = env.step(action)
+            paid[-1] += reward
+            if terminated or truncated:
+                lengths.append(length)
+                successes.append(info["is_success"])
+                break
+    assert first["eval/mean_reward"] == pytest.approx(np.mean(paid), rel=1e-9)
+    assert first["eval/mean_ep_length"] == np.mean(lengths)
+    assert first["eval/success_rate"] == np.mean(successes)
 
 
 def test_one_whole_run_and_its_export(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sched_env.agents.export import env_layout, observation_shape
 from sched_env.agents.run_folder import open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv
 from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult, train
+from sched_env.agents.validation import EpisodeEvaluation
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.errors import ConfigError, TraceError
 from tests.agents.fake_env import FakeVectorEnv
@@ -74,7 +75,9 @@ def _run(
         if state.num_decisions == kill_at:
             raise Killed
 
-    judges = Judges(FakeJudge(experiment.env), FakeJudge(experiment.env), ("fcfs", "sjf"))
+    judge = FakeJudge(experiment.env)
+    episodes = EpisodeEvaluation(SchedVecEnv(FakeVectorEnv(4, shape)))
+    judges = Judges(judge, judge, ("fcfs", "sjf"), episodes)
     folder = open_run_folder(path, experiment)
     return TrainingRun(experiment, folder, env, judges, progress).run()
 
@@ -113,7 +116,7 @@ def test_a_run_leaves_its_folder_complete(tmp_path: Path) -> None:
     } <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["seed"] == 3
-    assert "torch" in json.loads((tmp_path / "run/environment.json").read_text())["versions"]
+    assert "torch" in json.loads((tmp_path / "run/environment.json").read_text())["packages"]
     assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000
     assert [state.num_decisions for state in seen] == [UPDATE * n for n in range(1, 7)]
     assert {state.total_decisions for state in seen} == {6 * UPDATE}
@@ -178,6 +181,11 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
         4 * UPDATE,
         6 * UPDATE,
     ]
+    for tag in ("eval/mean_reward", "eval/mean_ep_length", "eval/success_rate"):
+        assert [step for step, _ in scalars[tag]] == [0, 2 * UPDATE, 4 * UPDATE, 6 * UPDATE]
+    assert {value for _, value in scalars["eval/mean_ep_length"]} == {7.0}  # of the fake episodes
+    assert {value for _, value in scalars["eval/success_rate"]} == {1.0}
+    assert len({value for _, value in scalars["eval/mean_reward"]}) > 1
     assert [step for step, _ in scalars["train/value_loss"]] == [UPDATE * n for n in range(1, 7)]
     line = _scalars(tmp_path / "baselines" / "fcfs")
     assert line["validation/slo/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]

@@ -95,6 +95,14 @@ def test_misspelt_option_offers_the_nearest(capsys: pytest.CaptureFixture[str]) 
             "--rate-rps 'fast': give a number",
         ),
         (["trace", "inspect", "a.csv", "--no-jsn"], "no option '--no-jsn'"),
+        (["evaluate", "--env", ""], "--env '' is empty: give a value"),
+        (["simulate", "--out="], "--out '' is empty"),
+        (["evaluate", "--policies", " "], "--policies ' ' is empty"),
+        (["export", ""], "RUN '' is empty"),
+        (["report", ""], "RUN '' is empty"),
+        (["train", ""], "CONFIG '' is empty"),
+        (["train", "demo", ""], "[KEY=VALUE ...] '' is empty"),
+        (["trace", "inspect", ""], "FILE|NAME '' is empty"),
     ],
 )
 def test_usage_errors_are_one_line(

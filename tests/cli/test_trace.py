@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sched_env.cli.main import main
-from sched_env.cli.trace import parse_window
-from sched_env.errors import ConfigError
-from sched_env.workload import read_trace
+from sched_env.cli.trace import parse_arrivals, parse_window
+from sched_env.errors import ConfigError, UnknownNameError
+from sched_env.workload import GammaArrivals, PoissonArrivals, WeibullArrivals, read_trace
 
 
 def test_inspect_prints_span_rate_lengths_and_drops(
@@ -59,3 +59,50 @@ def test_a_trace_is_not_converted_onto_itself(
     assert main(["trace", "convert", str(path), "--out", str(path)]) == 2
     assert "is the trace itself" in capsys.readouterr().err
     assert path.read_text() == text
+
+
+def test_lengths_alone_get_their_arrivals_from_an_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths, out = tmp_path / "lengths.csv", tmp_path / "out.csv"
+    rows = "".join(f"{10 + index},{5 + index}\n" for index in range(400))
+    lengths.write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
+    assert main(["trace", "inspect", str(lengths)]) == 2
+    assert "trace convert lengths.csv --arrivals poisson:RATE" in capsys.readouterr().err
+    convert = ["trace", "convert", str(lengths), "--out", str(out), "--seed", "3"]
+    assert main([*convert, "--arrivals", "poisson:8"]) == 0
+    table = read_trace(out)
+    assert table.prompt_tokens.tolist() == [10 + index for index in range(400)]
+    assert table.mean_rate_rps == pytest.approx(8.0, rel=0.15)
+    expected = read_trace(lengths, arrival=PoissonArrivals(8.0), seed=3)
+    assert table.arrival_time_s.tolist() == expected.arrival_time_s.tolist()
+
+
+def test_arrivals() -> None:
+    assert parse_arrivals(None) is None
+    assert parse_arrivals("poisson:8") == PoissonArrivals(8.0)
+    assert parse_arrivals("gamma:0.5:2") == GammaArrivals(0.5, 2.0)
+    assert parse_arrivals("weibull:3:2") == WeibullArrivals.with_cv(3.0, 2.0)
+    for text in ("poisson", "poisson:", "poisson:x", "gamma:1:2:3", ":::"):
+        with pytest.raises(ConfigError, match="give KIND:RATE"):
+            parse_arrivals(text)
+    for text in ("poisson:0", "poisson:nan", "poisson:-1", "gamma:8", "gamma:8:99", "poisson:8:2"):
+        with pytest.raises(ConfigError):
+            parse_arrivals(text)
+    with pytest.raises(UnknownNameError, match="Did you mean 'poisson'"):
+        parse_arrivals("poison:8")
+
+
+def test_a_file_is_only_replaced_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    synth = ["trace", "synth", "azure_code", "--num-requests", "5"]
+    assert main(synth) == 0
+    first = Path("trace.csv").read_bytes()
+    for again in ([*synth, "--seed", "1"], ["trace", "convert", "chatbot"]):
+        assert main(again) == 2
+        assert "trace.csv exists: name another file with --out" in capsys.readouterr().err
+    assert Path("trace.csv").read_bytes() == first
+    assert main([*synth, "--seed", "1", "--out", "trace.csv"]) == 0
+    assert Path("trace.csv").read_bytes() != first

@@ -153,6 +153,13 @@ def test_many_faults_stay_on_one_short_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_values_are_given_by_name() -> None:
+    message = r"takes values by name, and .* give name=value\. Known: max_num_batched_tokens"
+    for places in ((3,), ({"num_blocks": 3},), (3, 4)):
+        with pytest.raises(ConfigError, match=message):
+            SchedulerConfig(*places)  # type: ignore[misc]
+
+
 def test_values_cannot_be_changed() -> None:
     config = SchedulerConfig()
     with pytest.raises(ConfigError, match=r"\.replace\(num_blocks=\.\.\.\)"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,8 @@ import yaml
 from sched_env.config import EnvConfig
 from sched_env.errors import SchedEnvError, TraceError, UnknownNameError
 from sched_env.evaluation import cell as cell_module
+from sched_env.evaluation import runner as runner_module
+from sched_env.evaluation.journal import Journal
 from sched_env.evaluation.runner import EvaluationError, evaluate
 from sched_env.workload import RequestTable, TraceSource
 
@@ -159,6 +162,7 @@ def failing_from(call_number, error, monkeypatch):
         return simulate(*arguments, **keywords)
 
     monkeypatch.setattr(cell_module, "simulate", sometimes)
+    return calls
 
 
 def test_a_failing_cell_says_which_one_and_keeps_the_rows_so_far(tmp_path, table, monkeypatch):
@@ -166,7 +170,7 @@ def test_a_failing_cell_says_which_one_and_keeps_the_rows_so_far(tmp_path, table
     with pytest.raises(EvaluationError, match=r"'fcfs', trace 'made', load 0\.7, seed 1: ZeroDiv"):
         evaluate(POLICIES, [table], 0.7, 2, split="all", out_dir=tmp_path)
     (partial,) = tmp_path.iterdir()
-    rows = [json.loads(line) for line in partial.read_text().splitlines()]
+    rows = [json.loads(line) for line in partial.read_text().splitlines()[1:]]
     assert [(row["policy"], row["seed"]) for row in rows] == [("fcfs", 0), ("weighted_sjf", 0)]
 
 
@@ -176,6 +180,61 @@ def test_a_users_fault_in_a_cell_stays_a_users_fault(table, monkeypatch):
         evaluate(POLICIES, [table], 0.7, 1, split="all")
 
 
+@pytest.mark.parametrize("tail", [b"", b'{"policy": "fcfs", "tra'])
+def test_an_interrupted_evaluation_goes_on(tmp_path, table, monkeypatch, tail):
+    question = {"policies": POLICIES, "traces": [table], "loads": [0.7, None], "seeds": 2}
+    evaluate(**question, split="all", out_dir=tmp_path / "whole")
+    failing_from(4, KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(**question, split="all", out_dir=tmp_path / "cut")
+    monkeypatch.undo()
+    with (tmp_path / "cut" / "results.partial.jsonl").open("ab") as file:
+        file.write(tail)  # a kill in the middle of a line
+    calls = failing_from(99, None, monkeypatch)
+    evaluate(**question, split="all", out_dir=tmp_path / "cut")
+    assert len(calls) == 8 - 3
+    for name in ("results.json", "results.parquet", "summary.json", "config.yaml"):
+        whole, cut = ((tmp_path / folder / name).read_bytes() for folder in ("whole", "cut"))
+        assert whole == cut
+    assert not (tmp_path / "cut" / "results.partial.jsonl").exists()
+
+
+def test_an_interrupted_evaluation_of_something_else_is_refused(tmp_path, table, monkeypatch):
+    failing_from(2, KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(["fcfs"], [table], 0.7, 2, split="all", out_dir=tmp_path)
+    before = (tmp_path / "results.partial.jsonl").read_bytes()
+    other = table.with_columns(output_tokens=table.output_tokens + 1)
+    for trace, load, message in (
+        (table, 0.8, r"loads is \[0\.7\] there and \[0\.8\] here"),
+        (other, 0.7, r"traces\.0\.requests_sha256 is"),
+    ):
+        with pytest.raises(SchedEnvError, match=message + r".*Name another folder, repeat"):
+            evaluate(["fcfs"], [trace], load, 2, split="all", out_dir=tmp_path)
+    assert (tmp_path / "results.partial.jsonl").read_bytes() == before
+
+
+def test_rows_of_another_version_of_the_package_are_not_mixed_in(tmp_path, table, monkeypatch):
+    failing_from(2, KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(["fcfs"], [table], 0.7, 2, split="all", out_dir=tmp_path)
+    monkeypatch.setattr(runner_module, "package_sha256", lambda: "another")
+    with pytest.raises(SchedEnvError, match=r"sched_env_sha256 is .* there and 'another' here"):
+        evaluate(["fcfs"], [table], 0.7, 2, split="all", out_dir=tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX locks")
+def test_two_evaluations_never_write_to_one_folder(tmp_path):
+    with Journal(tmp_path, {"a": 1}) as first:
+        first.write({"policy": "fcfs"})
+        with (
+            pytest.raises(SchedEnvError, match="another evaluation is writing to"),
+            Journal(tmp_path, {"a": 1}),
+        ):
+            pass
+        assert first.path.exists()
+
+
 def test_an_interrupt_leaves_earlier_results_whole(tmp_path, table, monkeypatch):
     evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -183,7 +242,7 @@ def test_an_interrupt_leaves_earlier_results_whole(tmp_path, table, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         evaluate(POLICIES, [table], 0.7, 2, split="all", out_dir=tmp_path)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(after.pop("results.partial.jsonl").splitlines()) == 1
+    assert len(after.pop("results.partial.jsonl").splitlines()) == 2  # what it is about, and a row
     assert after == before
 
 

@@ -59,7 +59,7 @@ class Asked:
     def __init__(self, policy: ExportedPolicy) -> None:
         self._policy = policy
         seen = policy.card.observation
-        self.card = SimpleNamespace(observation=seen)
+        self.card = SimpleNamespace(observation=seen, screen=policy.card.screen)
         self.act = policy.act
         self.check_layout = policy.check_layout
 

@@ -21,9 +21,10 @@ class Network:
 
     name = "stand_in"
     privileged = False
-    card = SimpleNamespace(observation=SimpleNamespace(num_waiting_slots=8, num_running_slots=6))
 
-    def __init__(self, habit: str, seed: int = 0) -> None:
+    def __init__(self, habit: str, seed: int = 0, screen: str = "weighted_sjf") -> None:
+        slots = SimpleNamespace(num_waiting_slots=8, num_running_slots=6)
+        self.card = SimpleNamespace(observation=slots, screen=screen)
         self.habit = habit
         self.rng = np.random.default_rng(seed)
         self.layout: Layout | None = None
@@ -87,6 +88,16 @@ def test_equal_seeds_give_equal_bytes(table: RequestTable) -> None:
     assert first.events is not None
     assert again.events is not None
     assert first.events.tobytes() == again.events.tobytes()
+
+
+def test_waiting_requests_are_shown_in_the_order_of_training(table: RequestTable) -> None:
+    env = small_env()
+    other = env.replace(observation=env.observation.replace(screen="fcfs"))
+    by_weight, by_arrival = Network("head"), Network("head", screen="fcfs")
+    first, second = (run(table, one, env).requests.tobytes() for one in (by_weight, by_arrival))
+    assert first != second
+    assert run(table, by_weight, other).requests.tobytes() == first
+    assert run(table, by_arrival, other).requests.tobytes() == second
 
 
 def test_clients_are_those_that_a_heuristic_meets(table: RequestTable) -> None:

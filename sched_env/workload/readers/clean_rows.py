@@ -155,8 +155,9 @@ def _arrivals(
         return _Clock(times - times[0], np.arange(len(rows), dtype=np.int64), notes=(note,))
     if raw.arrival is None:
         raise TraceError(
-            f"{name}: {raw.format} rows without arrival times; give an arrival process, such as "
-            "poisson at a rate"
+            f"{name}: {raw.format} rows without arrival times; draw them with sched-env trace "
+            f"convert {name} --arrivals poisson:RATE, in requests/s (in Python: "
+            "arrival=PoissonArrivals(rate))"
         )
     ticks = raw.arrival[rows]
     order = np.argsort(ticks, kind="stable")

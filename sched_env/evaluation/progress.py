@@ -1,0 +1,52 @@
+"""How far a long command is, on standard error."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+_LINES_WITHOUT_TERMINAL = 10
+
+
+class ProgressBar:
+    """A bar with a text; where there is no terminal, a line after each tenth."""
+
+    def __init__(self, title: str, total: int, *, shown: bool = True) -> None:
+        self._title, self._total, self._shown = title, total, shown
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn(title),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not (shown and self._console.is_terminal),
+        )
+        self._task = self._bar.add_task("", total=total)
+        self._next_line = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, completed: int, text: str, total: int | None = None) -> None:
+        """Show how much is done; ``total`` replaces that of before."""
+        self._total = self._total if total is None else total
+        self._bar.update(self._task, completed=completed, total=self._total, description=text)
+        done = completed / max(1, self._total)
+        if self._shown and not self._console.is_terminal and done >= self._next_line:
+            self._next_line = done + 1 / _LINES_WITHOUT_TERMINAL
+            line = f"{self._title} {100 * done:.0f} %, {text}"
+            self._console.print(line, highlight=False, soft_wrap=True)
