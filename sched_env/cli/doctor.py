@@ -25,7 +25,10 @@ BASE_PACKAGES = (
 EXTRAS = {
     "agents": ("torch", "stable-baselines3", "sb3-contrib", "tensorboard", "matplotlib"),
     "gpu": ("torch",),
+    "ceilings": ("scipy",),
+    "gpu": ("torch",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "tune": ("cmaes",),
 }
 
 
