@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ def arrange(texts: Sequence[str], arguments: type) -> ArrangedArguments:
             fields of type ``bool``, which take none.
     """
     fields = dataclasses.fields(arguments)
-    switches = {field.name for field in fields if field.type in (bool, "bool")}
+    switches = {field.name for field in fields if _is_switch(field.type)}
     positionals: list[str] = []
     options: dict[str, str] = {}
     option_texts: list[str] = []
@@ -57,3 +59,9 @@ def arrange(texts: Sequence[str], arguments: type) -> ArrangedArguments:
             option_texts.append(value)
             options[name] = value
     return ArrangedArguments([*positionals, *option_texts], positionals, options, tuple(names))
+
+
+def _is_switch(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    return annotation in (bool, "bool")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import pydantic
 
-from sched_env.config.model import ConfigModel, NonNegative, Positive, Text
+from sched_env.config.hardware import GpuSpec, ModelSpec, Precision
+from sched_env.config.model import ConfigModel, Count, NonNegative, Positive, Share, Text
 
 
 class EngineOverhead(ConfigModel):
@@ -121,6 +123,9 @@ class AffineCost(ConfigModel):
     per_prefill_token_s: NonNegative
     """For each prefill token [s]."""
 
+    engine_overhead: EngineOverhead | None = None
+    """Engine's own time per iteration; null: none beside the three above."""
+
     @pydantic.model_validator(mode="after")
     def _check_positive(self) -> Self:
         if self.base_s + self.per_decode_s + self.per_prefill_token_s == 0.0:
@@ -128,9 +133,85 @@ class AffineCost(ConfigModel):
         return self
 
 
+class TableCost(ConfigModel):
+    """Measured steps, interpolated: exact at each of them."""
+
+    config_kind: ClassVar[str | None] = "cost"
+
+    kind: Literal["table"] = "table"
+    """The measured table."""
+
+    path: Text
+    """CSV file of measured steps; docs/step_times.md lists its columns."""
+
+    group: Text | None = None
+    """Which gpu/model[/tpN][/precision] of the file; null where it holds a single one."""
+
+    margin: NonNegative = 0.25
+    """How far beyond the largest measured value of an axis a step may lie, as a share of it."""
+
+    beyond: Literal["refuse", "count"] = "refuse"
+    """Where the server's limits allow steps beyond that: refuse to start, or count such steps."""
+
+    engine_overhead: EngineOverhead | None = None
+    """Engine's own time per iteration; null: the GPU's measured one, 0 where ms holds it."""
+
+
+class RooflineCost(ConfigModel):
+    """Bytes over bandwidth or operations over FLOP/s, whichever takes longer: within about 28 %."""
+
+    config_kind: ClassVar[str | None] = "cost"
+
+    kind: Literal["roofline"] = "roofline"
+    """The roofline of a spec sheet."""
+
+    gpu: Text | GpuSpec
+    """A GPU by name, such as h100-sxm, or its spec sheet."""
+
+    model: Text | ModelSpec
+    """A model by name, such as llama-3.1-8b, or its shape."""
+
+    tp: Count = 1
+    """GPUs that share the model (tensor parallel); their communication is not counted."""
+
+    precision: Precision = "bf16"
+    """Weights and matrix products."""
+
+    kv_cache_precision: Precision = "bf16"
+    """Keys and values in the cache."""
+
+    bandwidth_efficiency: Share = 0.65
+    """Part of the memory bandwidth that kernels reach."""
+
+    compute_efficiency: Share = 0.6
+    """Part of the FLOP/s that kernels reach."""
+
+    engine_overhead: EngineOverhead | None = None
+    """Engine's own time per iteration; null: the measured value of the GPU, or the pooled one."""
+
+
+class ProfileCost(ConfigModel):
+    """A profile: step times of one device, measured or fitted, and where they come from."""
+
+    config_kind: ClassVar[str | None] = "cost"
+
+    kind: Literal["profile"] = "profile"
+    """A profile that `sched-env profile` wrote."""
+
+    path: Text
+    """Folder of the profile, or its profile.json."""
+
+    engine_overhead: EngineOverhead | None = None
+    """Engine's own time per iteration; null: what the profile says."""
+
+
 def _name_the_kind(value: Any) -> Any:
-    """Read a bare text as a preset, and a mapping without a kind as the default kind."""
+    """Read a bare text as a preset or a path, and a mapping without a kind as the default kind."""
     if isinstance(value, str):
+        if value.endswith(".csv"):
+            return {"kind": "table", "path": value}
+        if value.endswith(".json") or os.path.isfile(os.path.join(value, PROFILE_FILE)):
+            return {"kind": "profile", "path": value}
         return {"kind": "two_regime", "preset": value}
     if not isinstance(value, Mapping):
         return value
@@ -138,10 +219,13 @@ def _name_the_kind(value: Any) -> Any:
 
 
 CostConfig = Annotated[
-    TwoRegimeCost | AffineCost,
+    TwoRegimeCost | AffineCost | TableCost | RooflineCost | ProfileCost,
     pydantic.Field(discriminator="kind"),
     pydantic.BeforeValidator(_name_the_kind),
 ]
 """Any step-time model, told apart by ``kind``."""
+
+PROFILE_FILE = "profile.json"
+"""The file in a profile folder that says what the profile is."""
 
 DEFAULT_PRESET = "h100-sxm/llama-3.1-8b"

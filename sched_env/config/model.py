@@ -49,6 +49,9 @@ Positive = Annotated[float, pydantic.Field(strict=True, gt=0, allow_inf_nan=Fals
 Fraction = Annotated[float, pydantic.Field(strict=True, ge=0, le=1, allow_inf_nan=False), _PLAIN]
 """A number from 0 to 1."""
 
+Share = Annotated[float, pydantic.Field(strict=True, gt=0, le=1, allow_inf_nan=False), _PLAIN]
+"""A number above 0, and up to 1."""
+
 Flag = Annotated[bool, pydantic.Field(strict=True)]
 """True or false, and nothing that only looks like it."""
 

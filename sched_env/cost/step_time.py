@@ -1,11 +1,13 @@
-"""How long one iteration takes: the step-time model as the compiled core evaluates it.
+"""How long one iteration takes: every step-time model as the compiled core evaluates it.
 
 Decode only, for n sequences with S tokens of context in all:
 ``a + b n + d max(S - S0, 0)``.
 With prefill, for T new tokens in all and chunks of c tokens on ``past`` cached ones:
 ``o + g smax(Tk, ceil(T); p) + b' n + d' S + e sum max(c, p0) (past + c/2)``, where ceil rounds up
-to a tile and ``smax(x, y; p) = (x^p + y^p)^(1/p)``. To both comes the engine's own time, per step
-and per sequence. Times are in seconds.
+to a tile and ``smax(x, y; p) = (x^p + y^p)^(1/p)``. The second formula alone is the roofline
+(``has_one_regime``). A measured table multiplies the formula by what was measured
+over what the formula gives, interpolated (see ``table_ratio``). To all comes the engine's own time,
+per step and per sequence. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from sched_env.compiled import compiled
+from sched_env.cost.table_ratio import TABLE_FIELDS, is_beyond_table, mean_past, table_ratio
 
 COST = np.dtype(
     [
@@ -37,6 +40,10 @@ COST = np.dtype(
         # engine overhead of every step
         ("overhead_per_step_s", "f8"),
         ("overhead_per_sequence_s", "f8"),
+        ("has_one_regime", "i8"),  # steps without prefill follow the second formula too
+        ("has_table", "i8"),
+        ("refuses_beyond", "i8"),  # a server whose steps may lie beyond the table is no server
+        *TABLE_FIELDS,
     ],
     align=True,
 )
@@ -65,19 +72,42 @@ def step_time_s(
         num_sequences: Sequences of the batch, prefilling ones included.
     """
     overhead_s = cost.overhead_per_step_s + cost.overhead_per_sequence_s * num_sequences
-    if prefill_tokens == 0:
+    kernels_s = _formula_s(cost, num_decodes, context_tokens, prefill_tokens, attention)
+    if cost.has_table:
+        past = mean_past(prefill_tokens, attention, cost.mixed_min_chunk_tokens)
+        kernels_s *= table_ratio(cost, num_decodes, context_tokens, prefill_tokens, past)
+    return overhead_s + kernels_s
+
+
+@compiled
+def is_beyond_reach(
+    cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, attention: float
+) -> bool:
+    """Tell whether a step lies further beyond a measured table than its margin; arguments as above.
+
+    Formulas have no such end.
+    """
+    if not cost.has_table:
+        return False
+    past = mean_past(prefill_tokens, attention, cost.mixed_min_chunk_tokens)
+    return is_beyond_table(cost, num_decodes, context_tokens, prefill_tokens, past)
+
+
+@compiled
+def _formula_s(
+    cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, attention: float
+) -> float:
+    if prefill_tokens == 0 and not cost.has_one_regime:
         paid_context = max(context_tokens - cost.decode_free_context_tokens, 0.0)
         return (
-            overhead_s
-            + cost.decode_base_s
+            cost.decode_base_s
             + cost.decode_per_sequence_s * num_decodes
             + cost.decode_per_context_token_s * paid_context
         )
     tile = cost.mixed_tile_tokens
     new_tokens = math.ceil((num_decodes + prefill_tokens) / tile) * tile
     return (
-        overhead_s
-        + cost.mixed_base_s
+        cost.mixed_base_s
         + cost.mixed_per_token_s
         * _smooth_max(cost.mixed_knee_tokens, new_tokens, cost.mixed_smoothness)
         + cost.mixed_per_sequence_s * num_decodes
@@ -105,7 +135,8 @@ def lone_prefill_s(cost: Any, prompt_tokens: int, max_num_batched_tokens: int) -
     """Return the time to prefill a prompt on an idle server, chunk by chunk.
 
     Full chunks differ only in their attention, in which a step is linear: all of them together
-    take their number times the step of mean attention, however many a long prompt has.
+    take their number times the step of mean attention, however many a long prompt has. Under a
+    measured table, which is not quite linear, this is a close estimate.
     """
     num_full = prompt_tokens // max_num_batched_tokens
     past = num_full * max_num_batched_tokens

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sched_env.compiled import compiled_part
-from sched_env.cost.step_time import step_time_s
+from sched_env.cost.step_time import is_beyond_reach, step_time_s
 from sched_env.engine.ending import settle
 from sched_env.engine.flight import land, launch, make_room_for_batch
 from sched_env.engine.memory import cost_of, expiries_of, growth_of, itl_counts_of, running_of
@@ -71,6 +71,13 @@ def _batch_time_s(state: Any) -> float:
         state.batch_attention,
         _batch_size(state),
     )
+    state.num_steps_beyond_table += is_beyond_reach(
+        cost_of(state),
+        state.batch_decodes,
+        state.batch_context_tokens,
+        state.batch_prefill_tokens,
+        state.batch_attention,
+    )
     return computing_s + state.batch_moved_blocks * state.swap_s_per_block
 
 
@@ -120,6 +127,9 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
             context += num_decodes
             started_s = state.clock_s
         state.step_time_s = step_time_s(cost_of(state), num_decodes, context, 0, 0.0, num_decodes)
+        state.num_steps_beyond_table += is_beyond_reach(
+            cost_of(state), num_decodes, context, 0, 0.0
+        )
         _tick(state, state.num_blocks - state.free_blocks)
         if done == 0:
             state.first_end_s = state.clock_s

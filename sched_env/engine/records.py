@@ -321,6 +321,7 @@ _STATE = [
     ("num_recomputed_tokens", "i8"),
     ("num_cached_tokens", "i8"),  # not computed, because the prefix cache had them
     ("num_output_tokens", "i8"),
+    ("num_steps_beyond_table", "i8"),  # longer or larger than a measured table reaches
     ("busy_s", "f8"),
     ("kv_block_seconds", "f8"),
     ("weight_injected", "f8"),

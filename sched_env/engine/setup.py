@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sched_env.config.env import EnvConfig
 from sched_env.config.scheduler import SchedulerConfig
 from sched_env.config.service import ServiceConfig
-from sched_env.cost.presets import cost_record
+from sched_env.cost.models import cost_record
+from sched_env.cost.reach import check_reach
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.records import (
     NO_LIMIT,
@@ -220,6 +221,26 @@ def check_classes(tables: Sequence[RequestTable], service: ServiceConfig) -> Non
             )
 
 
+def reaching_cost(env: EnvConfig, tables: Sequence[RequestTable]) -> NDArray[Any]:
+    """Return the step-time model, COST (1,), if it reaches as far as the server's limits.
+
+    Raises:
+        ConfigError: Steps could lie beyond what a table measured, by more than its margin.
+    """
+    cost = cost_record(env.cost)
+    lengths = [table.prompt_tokens.astype(np.int64) + table.output_tokens for table in tables]
+    longest = max(int(length.max(initial=1)) for length in lengths)
+    if env.scheduler.max_model_len is not None:
+        longest = min(longest, env.scheduler.max_model_len)
+    check_reach(
+        cost,
+        max_num_seqs=min(env.scheduler.max_num_seqs, env.scheduler.num_blocks),
+        max_num_batched_tokens=env.scheduler.max_num_batched_tokens,
+        longest_tokens=longest,
+    )
+    return cost
+
+
 def episode_world(
     env: EnvConfig,
     tables: Sequence[RequestTable],
@@ -236,7 +257,7 @@ def episode_world(
         num_servers,
         settings,
         key,
-        cost=cost_record(env.cost),
+        cost=reaching_cost(env, tables),
         classes=service_class_array(env.service.classes),
         trace=trace_records(tables),
         segments=segments,
@@ -280,7 +301,7 @@ def run_world(
         1,
         settings,
         key,
-        cost=cost_record(env.cost),
+        cost=reaching_cost(env, [table]),
         classes=service_class_array(env.service.classes),
         trace=trace,
         segments=segment_records([table], [None]),

@@ -30,6 +30,8 @@ class SimulationResult:
         num_cached_tokens: Tokens not computed, because the prefix cache held them.
         itl_counts: int64 (bins,), inter-token latencies by bin.
         events: EVENT (num_events,) in order of time, or ``None`` if not recorded.
+        num_steps_beyond_table: Batches further beyond the measured steps of a table than its
+            margin, whose times are extrapolated.
     """
 
     requests: NDArray[Any]
@@ -43,6 +45,7 @@ class SimulationResult:
     num_cached_tokens: int
     itl_counts: NDArray[np.int64] = field(repr=False)
     events: NDArray[Any] | None = field(default=None, repr=False)
+    num_steps_beyond_table: int = 0
 
     @property
     def itl_edges_s(self) -> NDArray[np.float64]:
@@ -89,6 +92,7 @@ def read_result(
         num_cached_tokens=int(state["num_cached_tokens"]),
         itl_counts=_itl_counts(world, index),
         events=events,
+        num_steps_beyond_table=int(state["num_steps_beyond_table"]),
     )
 
 
