@@ -77,7 +77,7 @@ def test_a_missing_file_is_named(tmp_path) -> None:
 
 def test_a_group_has_to_be_chosen_among_several(tmp_path) -> None:
     groups = {"a/b": made_steps(), "c/d": made_steps()}
-    with pytest.raises(ConfigError, match="2 groups.*a/b, c/d"):
+    with pytest.raises(ConfigError, match=r"2 groups.*a/b, c/d"):
         choose_group(groups, None, "t.csv")
     with pytest.raises(UnknownNameError, match="Did you mean 'c/d'"):
         choose_group(groups, "c/e", "t.csv")
