@@ -38,6 +38,9 @@ class _RunAndCost:
     engine_overhead_per_seq_ms: float | None = None
     """Engine's own time per sequence of a batch, in ms; by default the measured value."""
 
+    prefix_caching: bool = False
+    """The same as --enable-prefix-caching; without prompt tokens, requests find only own blocks."""
+
 
 ReplayArguments: Any = dataclasses.make_dataclass(
     "ReplayArguments",
@@ -53,6 +56,8 @@ ReplayArguments: Any = dataclasses.make_dataclass(
 def run(arguments: Any) -> None:
     """Replay the run, print the comparison and write the files."""
     scheduler = scheduler_of(arguments)
+    if arguments.prefix_caching:
+        scheduler = scheduler.replace(enable_prefix_caching=True)
 
     from sched_env.cost.selection import chosen_cost
     from sched_env.evaluation.files import make_folder
