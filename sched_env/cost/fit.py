@@ -41,7 +41,7 @@ def fit_cost(steps: MeasuredSteps, model: FitName) -> PlainCost:
     Raises:
         ConfigError: There are too few or too many steps, or the roofline lacks a spec sheet.
     """
-    overhead = measured_step_overhead(steps)
+    overhead = measured_step_overhead(steps, on_table=model == "table")
     fits: dict[FitName, Callable[[MeasuredSteps, EngineOverhead], PlainCost]] = {
         "table": _table,
         "two_regime": _two_regime,

@@ -105,9 +105,16 @@ def table_cost(steps: MeasuredSteps, margin: float) -> NDArray[Any]:
     return cost
 
 
-def measured_step_overhead(steps: MeasuredSteps) -> EngineOverhead:
-    """Return the overhead that comes on top of measured steps: none where they hold it."""
-    return _NO_OVERHEAD if steps.has_engine_time else measured_overhead(steps.gpu)
+def measured_step_overhead(steps: MeasuredSteps, *, on_table: bool) -> EngineOverhead:
+    """Return the overhead that comes on top of measured steps: none where they hold it.
+
+    Args:
+        steps: Of one group.
+        on_table: The steps are taken as a table; if not, a formula is fitted to them.
+    """
+    if steps.has_engine_time:
+        return _NO_OVERHEAD
+    return measured_overhead(steps.gpu, on_table=on_table)
 
 
 def _affine(config: AffineCost) -> NDArray[Any]:
@@ -135,4 +142,4 @@ def _table_of_file(
     path: str, _stamp: int, group: str | None, margin: float
 ) -> tuple[NDArray[Any], EngineOverhead]:
     steps = choose_group(read_measured_steps(path), group, path)
-    return table_cost(steps, margin), measured_step_overhead(steps)
+    return table_cost(steps, margin), measured_step_overhead(steps, on_table=True)

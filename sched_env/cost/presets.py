@@ -37,8 +37,18 @@ def preset_parameters(name: str) -> TwoRegimeParameters:
     return TwoRegimeParameters(dec=presets[name]["dec"], mix=presets[name]["mix"])
 
 
-def measured_overhead(gpu: str) -> EngineOverhead:
-    """Return the measured engine overhead of a GPU, or the pooled one."""
+def measured_overhead(gpu: str, *, on_table: bool = False) -> EngineOverhead:
+    """Return the measured engine overhead of a GPU, or the pooled one.
+
+    It is what real runs take beyond the kernels' time, so it depends on what tells the latter.
+
+    Args:
+        gpu: Name of the GPU.
+        on_table: The kernels' time comes from a measured table.
+    """
     overheads = _data()["engine_overhead_ms"]
     figures = overheads.get(gpu, overheads["default"])
-    return EngineOverhead(per_step_ms=figures["per_step"], per_seq_ms=figures["per_seq"])
+    per_seq_ms = figures["per_seq"]
+    if on_table:
+        per_seq_ms = figures.get("per_seq_on_table", per_seq_ms)
+    return EngineOverhead(per_step_ms=figures["per_step"], per_seq_ms=per_seq_ms)
