@@ -96,7 +96,7 @@ def kv_pool(
     num_gpu_blocks = int((memory - weights - reserve_bytes) // block)
     if num_gpu_blocks < 2:
         raise ConfigError(
-            f"no room for KV blocks: of {memory / 1e9:.1f} GB, weights take {weights / 1e9:.1f} and "
+            f"no room for KV blocks: of {memory / 1e9:.1f} GB, weights take {weights / 1e9:.1f}, "
             f"the reserve {reserve_bytes / 1e9:.1f}; give a larger GPU, more GPUs (tp) or fp8"
         )
     num_blocks = num_gpu_blocks - 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sched_env.config.cost import CostConfig, EngineOverhead, TableCost
+from sched_env.config.cost import CostConfig, EngineOverhead, ProfileCost, TableCost
 from sched_env.config.model import ConfigModel
-from sched_env.cost.models import engine_overhead
+from sched_env.cost.models import cost_record, engine_overhead
+from sched_env.cost.profile import read_profile
 from sched_env.errors import ConfigError
 
 
@@ -37,6 +38,7 @@ def chosen_cost(
         if not isinstance(cost, TableCost):
             raise ConfigError(f"{text} is no table of measured steps, so it has no group {group!r}")
         cost = cost.replace(group=group)
+    cost_record(cost)  # names what is wrong before any work
     measured = engine_overhead(cost)
     if per_step_ms is None and per_seq_ms is None:
         return cost
@@ -45,3 +47,17 @@ def chosen_cost(
         per_seq_ms=measured.per_seq_ms if per_seq_ms is None else per_seq_ms,
     )
     return cost.replace(engine_overhead=overhead)
+
+
+def counting_beyond(cost: CostConfig) -> CostConfig:
+    """Return a step-time model that counts steps beyond a measured table instead of refusing.
+
+    A real server has been wherever its limits allow.
+
+    Raises:
+        ConfigError: A profile cannot be read.
+    """
+    if isinstance(cost, ProfileCost):
+        inner = read_profile(cost.path).cost
+        cost = inner.replace(engine_overhead=engine_overhead(cost))
+    return cost.replace(beyond="count") if isinstance(cost, TableCost) else cost
