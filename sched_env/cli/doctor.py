@@ -27,6 +27,7 @@ EXTRAS = {
     "gpu": ("torch",),
     "ceilings": ("scipy",),
     "gpu": ("torch",),
+    "profiles": ("aiconfigurator-core", "matplotlib"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "tune": ("cmaes",),
 }

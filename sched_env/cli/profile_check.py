@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -44,19 +44,14 @@ def run(arguments: ProfileCheckArguments) -> None:
     if arguments.group is not None:
         groups = {arguments.group: choose_group(groups, arguments.group, arguments.table)}
     models = {group: _model(group, arguments.cost) for group in groups}
-    errors = {
-        group: errors_by_phase(groups[group], kernel_ms(cost_record(model), groups[group]))
-        for group, model in models.items()
-        if model is not None
-    }
+    errors: dict[str, dict[str, Any]] = {}
     for group, model in models.items():
         if model is None:
             print(f"left out: {group} (no preset of that name)")
-    rows = [
-        row
-        for group, own in errors.items()
-        for row in error_rows(group, {phase: asdict(one) for phase, one in own.items()})
-    ]
+            continue
+        found = errors_by_phase(groups[group], kernel_ms(cost_record(model), groups[group]))
+        errors[group] = {phase: asdict(one) for phase, one in found.items()}
+    rows = [row for group, own in errors.items() for row in error_rows(group, own)]
     name = arguments.cost or "presets"
     print_tables([error_table(f"{name} against {Path(arguments.table).name}", rows)])
     if len(errors) > 1:

@@ -43,7 +43,7 @@ class ProfileFitArguments:
 
 def run(arguments: ProfileFitArguments) -> None:
     """Fit every group, print the held-out errors and write the profiles."""
-    from sched_env.cli.profile_tables import error_rows, error_table
+    from sched_env.cli.profile_tables import error_rows, error_table, median_table
     from sched_env.cost.measured import choose_group, read_measured_steps
     from sched_env.cost.profile import profile_folder, write_profile
     from sched_env.evaluation.files import make_folder, write_json
@@ -65,6 +65,8 @@ def run(arguments: ProfileFitArguments) -> None:
     write_json(out / REPORT_FILE, {p.group: p.errors for p in written.values()})
     title = f"{arguments.model} fitted to {Path(arguments.table).name}: error on held-out steps"
     print_tables([error_table(title, rows)])
+    if len(written) > 1:
+        print_tables([median_table({p.group: p.errors for p in written.values()})])
     for folder in written:
         print(f"cost: {{kind: profile, path: {folder}}}")
     print(out / REPORT_FILE)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sched_env.cost.errors_by_phase import PhaseError
 from sched_env.cost.measured import PHASES
 from sched_env.evaluation.table import TextTable
 
@@ -31,11 +30,14 @@ def error_table(title: str, rows: Sequence[tuple[str, ...]]) -> TextTable:
     return TextTable(title, ("group", "phase", "steps", "MAPE %", "P95 %"), tuple(rows))
 
 
-def median_table(errors: Mapping[str, Mapping[str, PhaseError]]) -> TextTable:
-    """Return the median and the largest mean error over groups, by phase."""
+def median_table(errors: Mapping[str, Mapping[str, Any]]) -> TextTable:
+    """Return the median and the largest mean error over groups, by phase.
+
+    ``errors`` holds what `error_rows` takes, by group.
+    """
     rows: list[tuple[str, ...]] = []
     for phase in PHASES:
-        found = [one[phase].mape_pct for one in errors.values() if phase in one]
+        found = [one[phase]["mape_pct"] for one in errors.values() if phase in one]
         if found:
             rows.append((phase, str(len(found)), f"{np.median(found):.2f}", f"{max(found):.2f}"))
     return TextTable("Over all groups", ("phase", "groups", "median %", "worst %"), tuple(rows))
