@@ -28,6 +28,8 @@ EXTRAS = {
     "ceilings": ("scipy",),
     "gpu": ("torch",),
     "profiles": ("aiconfigurator-core", "matplotlib"),
+    "tune": ("cmaes",),
+    "ceilings": ("scipy",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "tune": ("cmaes",),
 }
