@@ -24,13 +24,10 @@ BASE_PACKAGES = (
 )
 EXTRAS = {
     "agents": ("torch", "stable-baselines3", "sb3-contrib", "tensorboard", "matplotlib"),
-    "gpu": ("torch",),
     "ceilings": ("scipy",),
     "gpu": ("torch",),
-    "profiles": ("aiconfigurator-core", "matplotlib"),
-    "tune": ("cmaes",),
-    "ceilings": ("scipy",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "profiles": ("aiconfigurator-core", "matplotlib"),
     "tune": ("cmaes",),
 }
 
