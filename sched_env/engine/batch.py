@@ -58,7 +58,8 @@ def never_fits_a_batch(state: Any, tokens: int) -> bool:
     """Tell whether ``tokens`` that have to be computed at once are more than any batch takes."""
     if state.enable_chunked_prefill or state.enable_prefix_caching:
         return False
-    return state.long_prefill_token_threshold == 0 and tokens > state.max_num_batched_tokens
+    threshold, budget = state.long_prefill_token_threshold, state.max_num_batched_tokens
+    return tokens > budget and (threshold == 0 or threshold > budget)
 
 
 @compiled_part

@@ -47,7 +47,8 @@ def _preemptions_of(state: Any, position: int) -> int:
 @compiled_part
 def drop_stuck_head(state: Any) -> None:
     """End the first waiting request if nothing runs or flies and yet it was not admitted."""
-    if state.num_running > 0 or state.num_in_flight > 0 or state.num_preempted_now > 0:
+    is_flying = state.num_in_flight > 0 and state.oldest_tokens > 0
+    if state.num_running > 0 or is_flying or state.num_preempted_now > 0:
         return
     if state.num_front == 0 or state.batch_tokens > 0:
         return

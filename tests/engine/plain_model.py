@@ -128,7 +128,8 @@ class PlainScheduler:
 
     def is_too_long_for_a_batch(self, tokens: int) -> bool:
         rules = self.rules
-        whole = not (rules.chunked or rules.caching) and rules.long_prefill == 0
+        whole = not (rules.chunked or rules.caching)
+        whole &= rules.long_prefill == 0 or rules.long_prefill > rules.budget
         return whole and tokens > rules.budget
 
     def sort_waiting(self) -> None:
@@ -355,7 +356,8 @@ class PlainScheduler:
         self.flights.append(PlainBatch(shares))
 
     def drop_stuck_head(self) -> None:
-        is_busy = self.running or self.scheduled or self.preempted or len(self.flights) > 1
+        flying = any(batch.shares for batch in self.flights[:-1])
+        is_busy = self.running or self.scheduled or self.preempted or flying
         if is_busy or not self.waiting:
             return
         head = self.waiting.pop(0)

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.config import EnvConfig
-from sched_env.cost.presets import cost_record
+from sched_env.cost.models import cost_record
 from sched_env.cost.step_time import step_time_s
 from sched_env.errors import ConfigError, MissingExtraError, SchedEnvError
 
@@ -123,7 +123,12 @@ def planes_below(env: EnvConfig) -> list[Plane]:
     decodes = np.unique(np.geomspace(1, seats, _GRID).astype(int))
     contexts = np.linspace(0, pool_tokens, 6 * _GRID).astype(int)
     tiles = np.arange(_TILE_TOKENS, budget + 1, _TILE_TOKENS)
-    mixes = [(n, t - n) for n in (0, *decodes[::3], decodes[-1]) for t in (*tiles, budget) if t > n]
+    mixes = [
+        (n, t - n)
+        for n in (0, *map(int, decodes[::3]), int(decodes[-1]))
+        for t in (*map(int, tiles), budget)
+        if t > n
+    ]
 
     def step(n: int, context: int, chunk: int) -> float:
         return float(step_time_s(cost, n, context, chunk, 0.0, n + (chunk > 0)))

@@ -84,7 +84,6 @@ class LeveredRun:
         else:
             env = seen_by(decider, env)
             key = resolve_policy(env.observation.screen)
-        self._key = key
         self._world = run_world(env, table, key, seed=seed, until_s=until_s, count_itl=False)
         self._run: DecidingRun | None = None
         if isinstance(decider, ExportedPolicy):
@@ -100,8 +99,8 @@ class LeveredRun:
         told = np.maximum(self._table.output_tokens * np.exp(levers), 1e-3)
         self._world.arrays.trace["predicted_output_tokens"][: len(told)] = told
         if self._run is None:
-            kernels.reset_one(self._world.arrays)
-            while not kernels.run(self._world.arrays, self._key.addresses, _STEPS_PER_CALL):
+            kernels.reset_one(self._world.address)
+            while not kernels.run(self._world.address, _STEPS_PER_CALL):
                 pass
         else:
             self._run.begin()
