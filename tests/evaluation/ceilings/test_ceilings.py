@@ -7,7 +7,7 @@ import pytest
 
 from sched_env import EnvConfig, RequestTable, simulate
 from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
-from sched_env.cost.presets import cost_record
+from sched_env.cost.models import cost_record
 from sched_env.cost.step_time import step_time_s
 from sched_env.errors import ConfigError
 from sched_env.evaluation.ceilings.fluid_bound import fluid_bound, planes_below
