@@ -8,9 +8,11 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.batch import assign, grow
+from sched_env.engine.ending import stand_up
 from sched_env.engine.events import record
+from sched_env.engine.features import show_rest
 from sched_env.engine.flight import is_stale
-from sched_env.engine.memory import front_of, requests_of, running_of
+from sched_env.engine.memory import requests_of, running_of, waiter_at
 from sched_env.engine.pool import cached_blocks, free_among_cached, open_table, share_blocks
 from sched_env.engine.preemption import preempt
 from sched_env.engine.records import (
@@ -38,7 +40,7 @@ def schedule_waiting(state: Any, key: Any) -> None:
     position, num_held_back = 0, 0
     reserved = reserved_blocks(state)
     while position < state.num_front:
-        request = front_of(state)[position]
+        request = requests_of(state)[waiter_at(state, position).row]
         if is_stale(request):
             num_held_back += 1
             position += 1
@@ -46,9 +48,9 @@ def schedule_waiting(state: Any, key: Any) -> None:
         tokens = _first_chunk(state, request)
         if tokens > 0 and _has_room(state, request, tokens, reserved):
             _count_passing(state, position)
+            dequeue(state, position)
             admit(state, request, tokens)
             reserved += still_needed(state, running_of(state)[state.num_running - 1])
-            dequeue(state, position)
             continue
         if state.preemptive_priority:
             row = request.row
@@ -155,7 +157,7 @@ def reserved_blocks(state: Any) -> int:
 @compiled_part
 def _count_passing(state: Any, position: int) -> None:
     for i in range(position):
-        front_of(state)[i].times_passed += 1
+        requests_of(state)[waiter_at(state, i).row].times_passed += 1
 
 
 @compiled_part
@@ -169,12 +171,12 @@ def _evict_for(state: Any, key: Any, request: Any) -> bool:
         return False
     worst, blocks, tokens = -1, state.free_blocks, state.max_num_batched_tokens - state.batch_tokens
     for i in range(state.num_running):
-        other = running_of(state)[i]
+        other = stand_up(state, running_of(state)[i])
         if other.priority >= request.priority:
             continue
         blocks += other.num_blocks
         tokens += other.num_scheduled_tokens
-        if worst < 0 or _gives_way_before(other, running_of(state)[worst]):
+        if worst < 0 or _gives_way_before(other, requests_of(state)[running_of(state)[worst].row]):
             worst = i
     if worst < 0 or tokens <= 0 or request.whole_blocks > blocks:
         return False
@@ -193,28 +195,55 @@ def _gives_way_before(left: Any, right: Any) -> bool:
 def admit(state: Any, request: Any, tokens: int) -> None:
     """Append a waiting request to the running ones, with its first chunk in the batch."""
     seat = running_of(state)[state.num_running]
-    running_of(state)[state.num_running] = request
     state.num_running += 1
-    seat.status = RUNNING
+    _sit_down(state, seat, request)
+    request.status = RUNNING
     if state.enable_prefix_caching:
-        _use_cache(state, seat)
+        request.num_cached_tokens = _use_cache(state, seat)
     if state.swaps and seat.num_computed_tokens > 0:
         state.batch_moved_blocks += blocks_for(seat.num_computed_tokens, state.block_size)
     seat.is_prefill_chunk = tokens_left(seat) > 1
     grow(state, seat, tokens)
     assign(state, seat, tokens)
-    if np.isnan(seat.first_scheduled_s):
-        seat.first_scheduled_s = state.clock_s
-    requests_of(state)[seat.row].status = RUNNING
-    record(state, EVENT_ADMIT, seat, tokens, seat.num_blocks)
+    if np.isnan(request.first_scheduled_s):
+        request.first_scheduled_s = state.clock_s
+    record(state, EVENT_ADMIT, request, tokens, seat.num_blocks)
 
 
 @compiled_part
-def _use_cache(state: Any, request: Any) -> None:
-    """Take what the prefix cache holds of a request that is admitted."""
+def _sit_down(state: Any, seat: Any, request: Any) -> None:
+    """Copy what a running request is asked for into a seat."""
+    seat.row = request.row
+    seat.prompt_tokens = request.prompt_tokens
+    seat.output_tokens = request.output_tokens
+    seat.num_output_tokens = request.num_output_tokens
+    seat.num_computed_tokens = request.num_computed_tokens
+    seat.num_blocks = request.num_blocks
+    seat.num_scheduled_tokens = 0
+    seat.num_output_placeholders = request.num_output_placeholders
+    seat.stop_at_tokens = request.stop_at_tokens
+    seat.in_flight_tokens = request.in_flight_tokens
+    seat.in_flight_output = request.in_flight_output
+    seat.preemptible = request.preemptible
+    seat.predicted_output_tokens = request.predicted_output_tokens
+    seat.first_token_s = request.first_token_s
+    seat.last_token_s = request.last_token_s
+    seat.tpot_slo_s = request.tpot_slo_s
+    seat.first_hash = request.first_hash
+    seat.num_hashes = request.num_hashes
+    if state.num_running_slots > 0:
+        seat.arrival_time_s = request.arrival_time_s
+        seat.ttft_slo_s = request.ttft_slo_s
+        seat.lone_prefill_s = request.lone_prefill_s
+        show_rest(request, seat.resting)
+
+
+@compiled_part
+def _use_cache(state: Any, request: Any) -> int:
+    """Take what the prefix cache holds of a request that is admitted; return its tokens."""
     cached = cached_blocks(state, request)
     open_table(state, request)
     if cached > 0:
         share_blocks(state, request, cached)
-    request.num_cached_tokens = cached * state.block_size
-    state.num_cached_tokens += request.num_cached_tokens
+    state.num_cached_tokens += cached * state.block_size
+    return cached * state.block_size

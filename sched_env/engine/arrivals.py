@@ -24,7 +24,6 @@ from sched_env.engine.memory import (
     classes_of,
     cost_of,
     expiries_of,
-    front_of,
     requests_of,
     running_of,
     trace_of,
@@ -44,7 +43,7 @@ from sched_env.engine.records import (
 )
 from sched_env.engine.reward import punish_waiting
 from sched_env.engine.sizes import blocks_for
-from sched_env.engine.waiting import enqueue, is_waiting, position_of, take_out
+from sched_env.engine.waiting import enqueue, is_waiting, take_out
 from sched_env.workload.service_classes import (
     draw_class,
     draw_predicted_tokens,
@@ -239,18 +238,6 @@ def _pass_deadline(state: Any, row: int, time_s: float) -> None:
         _set_alarm(state, row, deadline_s, _BY_DEADLINE)
     else:
         miss(state, request, deadline_s)
-        _mark_live_copy(state, row)
-
-
-@compiled_part
-def _mark_live_copy(state: Any, row: int) -> None:
-    """Set ``missed`` where the request lies by value."""
-    if requests_of(state)[row].status == RUNNING:
-        running_of(state)[running_position(state, row)].missed = 1
-    else:
-        position = position_of(state, row)
-        if position >= 0:
-            front_of(state)[position].missed = 1
 
 
 @compiled_part

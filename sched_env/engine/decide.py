@@ -31,14 +31,24 @@ from sched_env.engine.ending import end_running
 from sched_env.engine.execute import end_oldest_batch, execute
 from sched_env.engine.flight import is_stale
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
-from sched_env.engine.memory import admitted_of, cost_of, front_of, mask_of, requests_of, running_of
+from sched_env.engine.memory import (
+    admitted_of,
+    cost_of,
+    front_of,
+    mask_of,
+    order_of,
+    requests_of,
+    running_of,
+    waiter_at,
+)
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.preemption import preempt
 from sched_env.engine.progress import break_livelock, drop_stuck_head
-from sched_env.engine.records import KV_CAPACITY, RESERVE_NOTHING
+from sched_env.engine.records import KV_CAPACITY, NO_LIMIT, RESERVE_NOTHING
 from sched_env.engine.reward import settle_waiting
 from sched_env.engine.schedule import schedule_running
 from sched_env.engine.sizes import (
+    blocks_for,
     blocks_to_grow,
     is_decoding,
     tokens_left,
@@ -109,11 +119,11 @@ def put_decodes_first(state: Any) -> None:
         if not is_decoding(running_of(state)[position]):
             continue
         if num_decoding < position:
-            row = running_of(state)[position].row
-            requests_of(state)[row] = running_of(state)[position]
+            seats, spare = running_of(state), state.seat_capacity
+            seats[spare] = seats[position]
             for i in range(position, num_decoding, -1):
-                running_of(state)[i] = running_of(state)[i - 1]
-            running_of(state)[num_decoding] = requests_of(state)[row]
+                seats[i] = seats[i - 1]
+            seats[num_decoding] = seats[spare]
         num_decoding += 1
 
 
@@ -150,7 +160,7 @@ def read_ledger(state: Any) -> None:
     state.true_decode_tokens = actual
     state.ledger_reserved = reserved_blocks(state)
     for i in range(state.num_admitted):
-        _enter(state, admitted_of(state)[i])
+        _enter(state, requests_of(state)[admitted_of(state)[i]])
     _estimate_steps(state)
 
 
@@ -219,7 +229,10 @@ def _is_held_back(state: Any, request: Any) -> bool:
 
 @compiled_part
 def may_move(state: Any, request: Any) -> bool:
-    """Tell whether a request has not changed place in this iteration yet."""
+    """Tell whether a waiting request has not changed place in this iteration yet.
+
+    A running one has not: it was scheduled in an earlier iteration.
+    """
     return request.moved_at_iteration != state.iteration
 
 
@@ -241,8 +254,7 @@ def legal_actions(state: Any) -> int:
     count = state.num_fitting + _legal_levels(state)
     if lacking and state.news:
         for j in range(shown_running):
-            request = running_of(state)[state.num_running - 1 - j]
-            if request.preemptible and may_move(state, request):
+            if running_of(state)[state.num_running - 1 - j].preemptible:
                 mask[first_running + j] = 1
                 count += 1
     return count
@@ -251,11 +263,13 @@ def legal_actions(state: Any) -> int:
 @compiled_part
 def _legal_admissions(state: Any) -> bool:
     """Mark the waiting slots that fit; tell whether one lacks blocks or a seat."""
+    if _blocks_decide(state):
+        return _legal_by_blocks(state)
     mask = mask_of(state)
     state.num_fitting = 0
     lacking = False
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        request = front_of(state)[k]
+        request = requests_of(state)[waiter_at(state, k).row]
         if not may_move(state, request) or _is_held_back(state, request):
             continue
         if not (has_seat(state) and has_blocks(state, request)):
@@ -264,6 +278,40 @@ def _legal_admissions(state: Any) -> bool:
             mask[NUM_LEVELS + k] = 1
             state.num_fitting += 1
     return lacking
+
+
+@compiled_part
+def _blocks_decide(state: Any) -> bool:
+    """Tell whether the blocks of its own tokens alone decide whether a request may be admitted."""
+    if state.async_scheduling or state.enable_prefix_caching or state.swaps:
+        return False
+    held_back = state.defers_prefill or not state.enable_chunked_prefill
+    return state.reserve_outputs == RESERVE_NOTHING and not held_back
+
+
+@compiled_part
+def _legal_by_blocks(state: Any) -> bool:
+    """Do the work of ``_legal_admissions`` where blocks decide; ``fits`` is the rule.
+
+    Without branches, for the processor cannot foresee who fits.
+    """
+    mask, front, order = mask_of(state), front_of(state), order_of(state)
+    iteration, seat, tokens = state.iteration, has_seat(state), state.ledger_tokens > 0
+    room, most = state.ledger_blocks, NO_LIMIT
+    if state.num_running + state.num_admitted > 0:
+        room -= state.watermark_blocks
+    if not state.reserve_full_isl:
+        most = blocks_for(min(max(state.ledger_tokens, 1), state.chunk_cap), state.block_size)
+    num_fitting, num_lacking = 0, 0
+    for k in range(min(state.num_front, state.num_waiting_slots)):
+        waiter = front[order[k]]
+        movable = waiter.moved_at_iteration != iteration
+        fitting = movable & seat & (min(waiter.whole_blocks, most) <= room)
+        num_lacking += movable & (not fitting)
+        mask[NUM_LEVELS + k] = fitting & tokens
+        num_fitting += fitting & tokens
+    state.num_fitting = num_fitting
+    return num_lacking > 0
 
 
 @compiled_part
@@ -316,8 +364,9 @@ def apply(state: Any, key: Any, action: int) -> None:
 @compiled_part
 def _choose(state: Any, slot: int) -> None:
     """Admit a waiting slot: it will run behind those chosen before it."""
-    admitted_of(state)[state.num_admitted] = front_of(state)[slot]
-    request = admitted_of(state)[state.num_admitted]
+    row = waiter_at(state, slot).row
+    request = requests_of(state)[row]
+    admitted_of(state)[state.num_admitted] = row
     state.num_admitted += 1
     request.moved_at_iteration = state.iteration
     dequeue(state, slot)
@@ -336,7 +385,7 @@ def _proceed(state: Any, key: Any, level: int) -> None:
     open_batch(state)
     schedule_running(state, key, cap)
     for i in range(state.num_admitted):
-        request = admitted_of(state)[i]
+        request = requests_of(state)[admitted_of(state)[i]]
         tokens = _first_chunk(state, request, cap)
         if tokens > 0:
             admit(state, request, tokens)

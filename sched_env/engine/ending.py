@@ -85,16 +85,33 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
 
 
 @compiled_part
-def settle(state: Any, request: Any, status: int, reason: int) -> None:
+def settle(state: Any, seat: Any, status: int, reason: int) -> None:
     """Give back the blocks of a running request and end it; its seat is closed by the caller."""
-    row = request.row
-    give_back_blocks(state, request)
-    request.num_scheduled_tokens = 0
-    request.num_output_placeholders = 0
-    request.in_flight_tokens = 0
-    request.in_flight_output = 0
-    requests_of(state)[row] = request
-    end(state, requests_of(state)[row], status, reason)
+    give_back_blocks(state, seat)
+    seat.num_scheduled_tokens = 0
+    seat.num_output_placeholders = 0
+    seat.in_flight_tokens = 0
+    seat.in_flight_output = 0
+    end(state, stand_up(state, seat), status, reason)
+
+
+@compiled_part
+def stand_up(state: Any, seat: Any) -> Any:
+    """Write the progress of a running request into its row of the table, and return that."""
+    request = requests_of(state)[seat.row]
+    request.num_output_tokens = seat.num_output_tokens
+    request.num_computed_tokens = seat.num_computed_tokens
+    request.num_blocks = seat.num_blocks
+    request.num_scheduled_tokens = seat.num_scheduled_tokens
+    request.num_output_placeholders = seat.num_output_placeholders
+    request.stop_at_tokens = seat.stop_at_tokens
+    request.is_prefill_chunk = seat.is_prefill_chunk
+    request.in_flight_output = seat.in_flight_output
+    request.last_token_s = seat.last_token_s
+    request.num_known_blocks = seat.num_known_blocks
+    request.table = seat.table
+    request.in_flight_tokens = seat.in_flight_tokens
+    return request
 
 
 @compiled_part
@@ -114,14 +131,14 @@ def remove_running(state: Any, position: int) -> None:
 
 @compiled_part
 def first_token(state: Any, request: Any) -> None:
-    """Note the first token of a running request, in its seat and in the table.
+    """Note the first token of a request, in its row and, while it runs, in its seat.
 
     One that comes too late was missed when its deadline passed, in the iteration that made it.
     """
+    row = requests_of(state)[request.row]
     request.first_token_s = state.clock_s
-    requests_of(state)[request.row].first_token_s = state.clock_s
+    row.first_token_s = state.clock_s
     state.news = 1
     state.progress_iteration = state.iteration
-    if state.track_misses and state.clock_s - request.arrival_time_s > request.ttft_slo_s:
-        miss(state, request, request.arrival_time_s + request.ttft_slo_s)
-        requests_of(state)[request.row].missed = 1
+    if state.track_misses and state.clock_s - row.arrival_time_s > row.ttft_slo_s:
+        miss(state, row, row.arrival_time_s + row.ttft_slo_s)

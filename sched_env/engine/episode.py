@@ -20,6 +20,7 @@ from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
 from sched_env.engine.memory import events_of, itl_counts_of, mask_of, segments_of, trace_of
 from sched_env.engine.pool import empty_pool
 from sched_env.engine.records import NO_LIMIT
+from sched_env.engine.waiting import empty_front
 from sched_env.workload.counter_rng import mix, uniform
 
 _EPISODE_STREAM = 11
@@ -31,7 +32,6 @@ def reset(state: Any) -> None:
     state.clock_s = 0.0
     empty_pool(state)
     state.num_running = 0
-    state.num_front = 0
     state.num_admitted = 0
     state.num_backlog = 0
     state.num_expiries = 0
@@ -66,6 +66,8 @@ def reset(state: Any) -> None:
     state.waiting_decode_tokens = 0.0
     state.decisions = 0
     state.invalid_actions = 0
+    state.scene_iteration = -1
+    empty_front(state)
     _reset_counts(state)
     itl_counts_of(state)[:] = 0
 

@@ -13,7 +13,14 @@ from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import is_beyond_reach, step_time_s
 from sched_env.engine.ending import settle
 from sched_env.engine.flight import land, launch, make_room_for_batch
-from sched_env.engine.memory import cost_of, expiries_of, growth_of, itl_counts_of, running_of
+from sched_env.engine.memory import (
+    cost_of,
+    expiries_of,
+    growth_of,
+    itl_counts_of,
+    requests_of,
+    running_of,
+)
 from sched_env.engine.output import append_tokens, itl_bin
 from sched_env.engine.pool import know_blocks
 from sched_env.engine.records import FINISHED
@@ -166,7 +173,7 @@ def deliver(state: Any, iterations: int) -> None:
             if iterations > 1 and state.enable_prefix_caching:
                 know_blocks(state, request, request.num_computed_tokens)
             if request.num_output_tokens == request.stop_at_tokens:
-                settle(state, request, FINISHED, request.stop_reason)
+                settle(state, request, FINISHED, requests_of(state)[request.row].stop_reason)
                 continue
         if kept < position:
             running_of(state)[kept] = running_of(state)[position]

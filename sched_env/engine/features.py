@@ -1,4 +1,4 @@
-"""The features of a request that rest while it waits."""
+"""The features of a request that rest while it waits or, but for its progress, while it runs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ def rise(x: float, half: float) -> float:
 
 
 @compiled_part
-def rest(state: Any, request: Any) -> None:
-    """Write the resting features of a request that begins to wait."""
+def density(request: Any) -> float:
+    """Return log(weight / predicted work) / 5 of a request that begins to wait."""
     work_s = request.lone_prefill_s + decode_tokens_left(request) * request.token_time_s
-    density = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6)) / 5.0
-    resting = request.resting
-    show_progress(state, request, resting)
+    logarithm = math.log(max(request.weight, 1e-6) / max(work_s, 1e-6)) / 5.0
+    return min(max(logarithm, -10.0), 10.0)
+
+
+@compiled_part
+def show_rest(request: Any, resting: Any) -> None:
+    """Write what neither waiting nor running changes, to a RESTING record."""
     resting.weight = rise(request.weight, 2.0)
-    resting.density = min(max(density, -10.0), 10.0)
-    resting.blocks_of_pool = min(request.whole_blocks / state.num_blocks, 2.0)
+    resting.density = request.density
     resting.preemptible = request.preemptible
     resting.preemptions = rise(request.num_preemptions, 1.0)
     resting.tpot_slo = rise(request.tpot_slo_s, 0.1)
 
 
 @compiled_part
-def show_progress(state: Any, request: Any, resting: Any) -> None:
-    """Write those that change while a request runs, to a RESTING record."""
+def show_progress(request: Any, blocks_of_pool: float, resting: Any) -> None:
+    """Write what changes while a request runs, to a RESTING record."""
     resting.prefill_left = rise(tokens_left(request), 512.0)
     resting.decode_left = rise(decode_tokens_left(request), 128.0)
-    resting.blocks_of_pool = min(request.num_blocks / state.num_blocks, 2.0)
+    resting.blocks_of_pool = min(blocks_of_pool, 2.0)
     resting.computed = rise(request.num_computed_tokens, 1024.0)
     resting.outputs = rise(request.num_output_tokens, 64.0)

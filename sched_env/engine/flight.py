@@ -13,7 +13,7 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.ending import end, settle
-from sched_env.engine.memory import front_of, requests_of, running_of, stale_of
+from sched_env.engine.memory import requests_of, running_of, stale_of
 from sched_env.engine.output import append_tokens
 from sched_env.engine.pool import know_blocks
 from sched_env.engine.records import FINISHED
@@ -21,8 +21,7 @@ from sched_env.engine.waiting import (
     count_in,
     count_out,
     is_waiting,
-    position_of,
-    prepare_to_wait,
+    lengthen,
     take_out,
 )
 
@@ -104,7 +103,7 @@ def _receive_token(state: Any, request: Any) -> bool:
     if state.enable_prefix_caching:
         know_blocks(state, request, request.num_computed_tokens - request.num_scheduled_tokens)
     if request.num_output_tokens == request.stop_at_tokens:
-        settle(state, request, FINISHED, request.stop_reason)
+        settle(state, request, FINISHED, requests_of(state)[request.row].stop_reason)
         return True
     return False
 
@@ -112,8 +111,7 @@ def _receive_token(state: Any, request: Any) -> bool:
 @compiled_part
 def _receive_stale_token(state: Any, row: int) -> None:
     """Take in what the oldest batch brings a preempted request: it may end while it waits."""
-    position = position_of(state, row)
-    request = front_of(state)[position] if position >= 0 else requests_of(state)[row]
+    request = requests_of(state)[row]
     has_output = request.in_flight_output
     request.in_flight_tokens = 0
     request.in_flight_output = 0
@@ -123,7 +121,7 @@ def _receive_stale_token(state: Any, row: int) -> None:
     append_tokens(state, request, 1)
     state.progress_iteration = state.iteration
     count_in(state, request)
-    prepare_to_wait(state, request)
+    lengthen(state, row)
     if request.num_output_tokens == request.stop_at_tokens:
         take_out(state, row)
-        end(state, requests_of(state)[row], FINISHED, requests_of(state)[row].stop_reason)
+        end(state, request, FINISHED, request.stop_reason)

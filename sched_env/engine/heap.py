@@ -11,12 +11,18 @@ from sched_env.compiled import compiled_part
 
 @compiled_part
 def precedes(left: Any, right: Any) -> bool:
-    """Tell whether ``left`` comes before ``right``; both are ENTRY or REQUEST records."""
-    if left.key != right.key:
-        return left.key < right.key
-    if left.second_key != right.second_key:
-        return left.second_key < right.second_key
-    return left.tie < right.tie
+    """Tell whether ``left`` comes before ``right``; both are ENTRY or WAITER records."""
+    return goes_before(left.key, left.second_key, left.tie, right)
+
+
+@compiled_part
+def goes_before(key: float, second_key: float, tie: int, other: Any) -> bool:
+    """Tell whether what has this key comes before ``other``, an ENTRY or a WAITER record."""
+    if key != other.key:
+        return key < other.key
+    if second_key != other.second_key:
+        return second_key < other.second_key
+    return tie < other.tie
 
 
 @compiled_part

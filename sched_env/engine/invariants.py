@@ -8,6 +8,7 @@ The rules, by the name that a violation is reported under:
 - progress: a request has computed between none and all of its tokens, and its times are in order.
 - preemption: it resets computed tokens, blocks and status, and never an output.
 - order: waiting requests stand in service order.
+- front: what lies by value says the same as the table of requests.
 - places: a request is in exactly one place, and its status says which.
 - conservation: injected = waiting + running + finished + rejected + timed out.
 - seats: no more than ``max_num_seqs`` requests run.
@@ -61,7 +62,7 @@ class Snapshot:
     Attributes:
         state: The SERVER record.
         requests: REQUEST (num_injected,), each as it stands wherever it is held.
-        front: Rows of the waiting requests that lie by value, in order.
+        front: WAITER (num_front,), the waiting requests that lie by value, in order.
         admitted: Rows of those chosen to run and not scheduled yet.
         running: Rows of the running ones, in batch order.
         backlog: ENTRY (num_backlog,), the heap of further waiting ones and husks of ended ones.
@@ -74,7 +75,7 @@ class Snapshot:
 
     state: Any
     requests: NDArray[Any]
-    front: list[int]
+    front: NDArray[Any]
     admitted: list[int]
     running: list[int]
     backlog: NDArray[Any]
@@ -98,13 +99,14 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
     count = int(state["next_row"]) if num_injected is None else num_injected
     requests = world.requests[index, :count].view(np.ndarray).copy()
     rows: dict[str, list[int]] = {}
-    for part in ("front", "admitted", "running"):
+    for part in ("admitted", "running"):
         records = world.live(index, part).view(np.ndarray)
         rows[part] = records["row"].tolist()
         requests[rows[part]] = records
     return Snapshot(
         state=state,
         requests=requests,
+        front=world.front(index).view(np.ndarray),
         backlog=world.arrays.heaps[index, : int(state["num_backlog"])].view(np.ndarray).copy(),
         pool=world.arrays.blocks[index].view(np.ndarray).copy(),
         tables=world.block_tables(index).copy(),
@@ -146,6 +148,7 @@ def check_invariants(
         _blocks,
         _batch,
         _order,
+        _front,
         _sums,
         _counters,
     ):
@@ -189,7 +192,7 @@ def _waiting_rows(now: Snapshot) -> list[int]:
     """Return the rows of all waiting requests: the front, then the backlog without husks."""
     status = now.requests["status"]
     behind = [row for row in now.backlog["row"].tolist() if status[row] in (WAITING, PREEMPTED)]
-    return [*now.front, *behind]
+    return [*now.front["row"].tolist(), *behind]
 
 
 def _places(now: Snapshot) -> None:
@@ -296,16 +299,28 @@ def _progress(now: Snapshot) -> None:
 
 def _order(now: Snapshot) -> None:
     names = ("key", "second_key", "tie")
-    front = [tuple(now.requests[name][row].item() for name in names) for row in now.front]
+    front = [tuple(one[name].item() for name in names) for one in now.front]
     _require(front == sorted(front), "order", f"the front is not sorted: {front}")
     behind = [tuple(entry[name].item() for name in names) for entry in now.backlog]
     for place in range(1, len(behind)):
         parent = (place - 1) // 2
         _require(behind[parent] <= behind[place], "order", f"no heap at {parent} and {place}")
     if behind:
-        full = len(front) == now.state["front_size"]
-        _require(full, "order", "the front has room and the backlog is not empty")
+        wanted = int(now.state["num_waiting_slots"]) or int(now.state["front_size"])
+        enough = len(front) >= wanted
+        _require(enough, "order", "the front has room and the backlog is not empty")
         _require(front[-1] <= behind[0], "order", "one of the backlog precedes the front")
+
+
+def _front(now: Snapshot) -> None:
+    requests = now.requests[now.front["row"]]
+    tokens = requests["prompt_tokens"] + requests["num_output_tokens"]
+    blocks = -(-tokens.astype(np.int64) // int(now.state["block_size"]))
+    _require_all(now.front["num_tokens"] == tokens, "front", "another number of tokens")
+    _require_all(now.front["whole_blocks"] == blocks, "front", "another number of blocks")
+    if now.state["num_waiting_slots"] > 0:
+        for name in ("arrival_time_s", "ttft_slo_s", "weight", "moved_at_iteration"):
+            _require_all(now.front[name] == requests[name], "front", f"another {name}")
 
 
 def _close(given: Any, expected: float) -> bool:

@@ -1,8 +1,8 @@
 """The entries from Python into the compiled core.
 
-Each takes the memory of a world and the two addresses of a key function, and works on one server
-after another. ``step_batch`` takes the arrays one by one: unpacking a named tuple at the border of
-compiled code would cost a scalar step more than the step itself.
+Each takes the address of a world's MEMORY record, and works on one server after another. One number
+is what crosses the border fastest: the arrays of a world one by one would cost a scalar step more
+than the step itself.
 """
 
 from __future__ import annotations
@@ -12,29 +12,33 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled, compiled_part
 from sched_env.engine import arrivals, decide, episode, execute, flight, schedule
 from sched_env.engine.keycall import key_at
-from sched_env.engine.memory import aim, aim_outputs, requests_of
-from sched_env.engine.records import Arrays
+from sched_env.engine.memory import aim_outputs, memory_at, requests_of, server_of
 from sched_env.engine.view import view
+
+
+@compiled_part
+def _key_of(memory: Any) -> Any:
+    """Return the key function of a world."""
+    return key_at(memory.key_at, memory.key_jit_at)
 
 
 @compiled
 def reset_batch(
-    arrays: Arrays,
-    key_addresses: tuple[int, int],
+    address: int,
     chosen: NDArray[Any],
     offset_s: float,
     observations: NDArray[Any],
     masks: NDArray[Any],
 ) -> None:
     """Start the next episode of each chosen server and write its first observation and mask."""
-    key = key_at(key_addresses[0], key_addresses[1])
-    for index in range(arrays.state.size):
+    memory = memory_at(address)
+    key = _key_of(memory)
+    for index in range(memory.num_servers):
         if chosen[index]:
-            state = arrays.state[index]
-            aim(state, arrays, index)
+            state = server_of(memory, index)
             aim_outputs(state, observations, masks, index)
             episode.start_episode(state, key, offset_s)
             view(state)
@@ -42,20 +46,7 @@ def reset_batch(
 
 @compiled
 def step_batch(
-    state: NDArray[Any],
-    cost: NDArray[Any],
-    classes: NDArray[Any],
-    trace: NDArray[Any],
-    segments: NDArray[Any],
-    slots: NDArray[Any],
-    heaps: NDArray[Any],
-    events: NDArray[Any],
-    scratch: NDArray[Any],
-    blocks: NDArray[Any],
-    tables: NDArray[Any],
-    hash_ids: NDArray[Any],
-    key_address: int,
-    key_jit_address: int,
+    address: int,
     actions: NDArray[Any],
     observations: NDArray[Any],
     masks: NDArray[Any],
@@ -66,47 +57,19 @@ def step_batch(
     ``masks`` holds the legal actions before and after. ``results`` is float64 (N, 6): reward,
     terminated, truncated, elapsed seconds, discount, illegal actions.
     """
-    arrays = Arrays(
-        state,
-        cost,
-        classes,
-        trace,
-        segments,
-        slots,
-        heaps,
-        events,
-        scratch,
-        blocks,
-        tables,
-        hash_ids,
-    )
-    key_addresses = (key_address, key_jit_address)
-    return step_servers(arrays, key_addresses, actions, observations, masks, results)
-
-
-@compiled
-def step_servers(
-    arrays: Arrays,
-    key_addresses: tuple[int, int],
-    actions: NDArray[Any],
-    observations: NDArray[Any],
-    masks: NDArray[Any],
-    results: NDArray[Any],
-) -> int:
-    """Do the work of ``step_batch``, for callers that are compiled themselves."""
-    key = key_at(key_addresses[0], key_addresses[1])
+    memory = memory_at(address)
+    key = _key_of(memory)
     ended = 0
-    for index in range(arrays.state.size):
-        server = arrays.state[index]
-        aim(server, arrays, index)
-        aim_outputs(server, observations, masks, index)
-        decide.step(server, key, actions[index])
-        view(server)
-        ended += _report(server, results[index])
+    for index in range(memory.num_servers):
+        state = server_of(memory, index)
+        aim_outputs(state, observations, masks, index)
+        decide.step(state, key, actions[index])
+        view(state)
+        ended += _report(state, results[index])
     return ended
 
 
-@compiled
+@compiled_part
 def _report(state: Any, result: NDArray[Any]) -> int:
     elapsed_s = state.clock_s - state.step_start_s
     result[0] = state.reward
@@ -119,43 +82,38 @@ def _report(state: Any, result: NDArray[Any]) -> int:
 
 
 @compiled
-def view_batch(arrays: Arrays, observations: NDArray[Any], masks: NDArray[Any]) -> None:
+def view_batch(address: int, observations: NDArray[Any], masks: NDArray[Any]) -> None:
     """Write the observation and mask of each server as it stands."""
-    for index in range(arrays.state.size):
-        state = arrays.state[index]
-        aim(state, arrays, index)
+    memory = memory_at(address)
+    for index in range(memory.num_servers):
+        state = server_of(memory, index)
         aim_outputs(state, observations, masks, index)
         decide.legal_actions(state)
         view(state)
 
 
 @compiled
-def begin_decisions(
-    arrays: Arrays,
-    key_addresses: tuple[int, int],
-    observations: NDArray[Any],
-    masks: NDArray[Any],
-) -> None:
+def begin_decisions(address: int, observations: NDArray[Any], masks: NDArray[Any]) -> None:
     """Bring each server, whose arrivals are set, to its first decision."""
-    key = key_at(key_addresses[0], key_addresses[1])
-    for index in range(arrays.state.size):
-        state = arrays.state[index]
-        aim(state, arrays, index)
+    memory = memory_at(address)
+    key = _key_of(memory)
+    for index in range(memory.num_servers):
+        state = server_of(memory, index)
         aim_outputs(state, observations, masks, index)
         decide.settle_decisions(state, key)
         view(state)
 
 
 @compiled
-def run(arrays: Arrays, key_addresses: tuple[int, int], max_iterations: int) -> bool:
+def run(address: int, max_iterations: int) -> bool:
     """Serve under a key function and the scheduler's own rules; tell whether all has ended.
 
     Returns early, with the answer no, after ``max_iterations`` batches or when the event log
     wants more room.
     """
-    key = key_at(key_addresses[0], key_addresses[1])
-    state = arrays.state[0]
-    aim(state, arrays, 0)
+    memory = memory_at(address)
+    key = _key_of(memory)
+    state = server_of(memory, 0)
     for _ in range(max_iterations):
         if state.clock_s >= state.horizon_s:
             state.truncated = 1
@@ -179,45 +137,40 @@ def run(arrays: Arrays, key_addresses: tuple[int, int], max_iterations: int) -> 
 
 
 @compiled
-def reset_one(arrays: Arrays) -> None:
+def reset_one(address: int) -> None:
     """Empty server 0."""
-    state = arrays.state[0]
-    aim(state, arrays, 0)
+    state = server_of(memory_at(address), 0)
     episode.reset(state)
     state.next_arrival_s = arrivals.arrival_time_s(state, 0)
 
 
 @compiled
-def clear_row(arrays: Arrays, row: int) -> None:
+def clear_row(address: int, row: int) -> None:
     """Make a row of server 0 a request to which nothing has happened."""
-    state = arrays.state[0]
-    aim(state, arrays, 0)
+    state = server_of(memory_at(address), 0)
     arrivals.reset(requests_of(state)[row], row)
 
 
 @compiled
-def submit_one(arrays: Arrays, key_addresses: tuple[int, int], row: int) -> None:
+def submit_one(address: int, row: int) -> None:
     """Take in the request of a filled row of server 0."""
-    state = arrays.state[0]
-    aim(state, arrays, 0)
-    arrivals.submit(state, key_at(key_addresses[0], key_addresses[1]), row)
+    state = server_of(memory_at(address), 0)
+    arrivals.submit(state, _key_of(memory_at(address)), row)
 
 
 @compiled
-def schedule_one(arrays: Arrays, key_addresses: tuple[int, int]) -> None:
+def schedule_one(address: int) -> None:
     """Form one batch in server 0; with asynchronous scheduling it is in flight then."""
-    state = arrays.state[0]
-    aim(state, arrays, 0)
-    schedule.schedule(state, key_at(key_addresses[0], key_addresses[1]))
+    state = server_of(memory_at(address), 0)
+    schedule.schedule(state, _key_of(memory_at(address)))
     if state.async_scheduling:
         flight.launch(state, 0.0)
 
 
 @compiled
-def deliver_one(arrays: Arrays, step_time_s: float) -> None:
+def deliver_one(address: int, step_time_s: float) -> None:
     """Apply the outputs of the oldest batch of server 0, ``step_time_s`` later."""
-    state = arrays.state[0]
-    aim(state, arrays, 0)
+    state = server_of(memory_at(address), 0)
     state.clock_s += step_time_s
     state.iteration += 1
     if state.async_scheduling:

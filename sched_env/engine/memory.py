@@ -4,7 +4,8 @@ The functions of the core pass one record, ``state``, by pointer. It knows where
 lie: :func:`aim` writes the addresses down at each entry into compiled code, and an accessor such as
 ``running_of(state)`` makes the array again, without an owner. So a call costs one argument, and
 nothing is counted; numba counts references to arrays with atomic instructions that would cost
-a step more than its arithmetic.
+a step more than its arithmetic. For the same reason a world crosses the border between Python and
+compiled code as one number, the address of its MEMORY record.
 """
 
 from __future__ import annotations
@@ -23,13 +24,21 @@ from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import COST
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import FUTURE, GLOBALS, SLOT
-from sched_env.engine.records import BLOCK, ENTRY, EVENT, REQUEST, SEGMENT, TRACE, Arrays
+from sched_env.engine.records import (
+    BLOCK,
+    ENTRY,
+    EVENT,
+    MEMORY,
+    REQUEST,
+    SEAT,
+    SEGMENT,
+    SERVER,
+    TRACE,
+    WAITER,
+)
 from sched_env.workload.service_classes import SERVICE_CLASS
 
-_REQUEST_SIZE = REQUEST.itemsize
 _ENTRY_SIZE = ENTRY.itemsize
-_EVENT_SIZE = EVENT.itemsize
-_BLOCK_SIZE = BLOCK.itemsize
 _INT64_SIZE = 8
 _SLOT_SIZE = SLOT.itemsize
 _GLOBALS_SIZE = GLOBALS.itemsize
@@ -83,11 +92,15 @@ def _record_at(dtype: np.dtype[Any]) -> Any:
     return record_at
 
 
+_memory_at = _record_at(MEMORY)
+_servers_at = _array_at(SERVER)
 _cost_at = _record_at(COST)
 _classes_at = _array_at(SERVICE_CLASS)
 _trace_at = _array_at(TRACE)
 _segments_at = _array_at(SEGMENT)
 _requests_at = _array_at(REQUEST)
+_seats_at = _array_at(SEAT)
+_waiters_at = _array_at(WAITER)
 _entries_at = _array_at(ENTRY)
 _events_at = _array_at(EVENT)
 _blocks_at = _array_at(BLOCK)
@@ -99,44 +112,43 @@ _future_at = _record_at(FUTURE)
 
 
 @compiled_part
-def aim(state: Any, arrays: Arrays, index: int) -> None:
-    """Write down where the arrays of server ``index`` lie; ``state`` is its record."""
-    seats, rows = state.seat_capacity, state.row_capacity
-    slots = arrays.slots.ctypes.data + index * arrays.slots.shape[1] * _REQUEST_SIZE
-    heaps = arrays.heaps.ctypes.data + index * arrays.heaps.shape[1] * _ENTRY_SIZE
-    scratch = arrays.scratch.ctypes.data + index * arrays.scratch.shape[1] * _INT64_SIZE
-    state.cost_at = arrays.cost.ctypes.data
-    state.classes_at = arrays.classes.ctypes.data
-    state.num_classes = arrays.classes.size
-    state.trace_at = arrays.trace.ctypes.data
-    state.num_trace_rows = arrays.trace.size
-    state.segments_at = arrays.segments.ctypes.data
-    state.num_segments = arrays.segments.size
-    state.front_at = slots
-    state.admitted_at = slots + state.front_size * _REQUEST_SIZE
-    state.running_at = state.admitted_at + seats * _REQUEST_SIZE
-    state.requests_at = state.running_at + seats * _REQUEST_SIZE
-    state.backlog_at = heaps
-    state.expiries_at = heaps + rows * _ENTRY_SIZE
-    state.events_at = arrays.events.ctypes.data + index * arrays.events.shape[1] * _EVENT_SIZE
-    state.event_capacity = arrays.events.shape[1]
-    state.growth_at = scratch
-    state.stale_at = scratch + state.block_size * _INT64_SIZE
-    state.itl_counts_at = state.stale_at + seats * _INT64_SIZE
-    state.num_itl_bins = arrays.scratch.shape[1] - state.block_size - seats
-    if state.enable_prefix_caching:
-        _aim_pool(state, arrays, index)
+def memory_at(address: int) -> Any:
+    """Return the MEMORY record at an address."""
+    return _memory_at(address)
 
 
 @compiled_part
-def _aim_pool(state: Any, arrays: Arrays, index: int) -> None:
-    tables = arrays.tables.ctypes.data + index * arrays.tables.shape[1] * _INT64_SIZE
-    state.blocks_at = arrays.blocks.ctypes.data + index * arrays.blocks.shape[1] * _BLOCK_SIZE
-    state.buckets_at = tables
-    state.free_tables_at = tables + state.num_buckets * _INT64_SIZE
-    state.tables_at = state.free_tables_at + state.seat_capacity * _INT64_SIZE
-    state.hash_ids_at = arrays.hash_ids.ctypes.data
-    state.num_hash_ids = arrays.hash_ids.size
+def server_of(memory: Any, index: int) -> Any:
+    """Return the record of server ``index``, which knows where its arrays lie."""
+    state = _servers_at(memory.state_at, memory.num_servers)[index]
+    aim(state, memory, index)
+    return state
+
+
+@compiled_part
+def aim(state: Any, memory: Any, index: int) -> None:
+    """Write down where the arrays of server ``index`` lie; ``state`` is its record."""
+    state.cost_at = memory.cost_at
+    state.classes_at = memory.classes_at
+    state.num_classes = memory.num_classes
+    state.trace_at = memory.trace_at
+    state.num_trace_rows = memory.num_trace_rows
+    state.segments_at = memory.segments_at
+    state.num_segments = memory.num_segments
+    state.requests_at = memory.requests_at + index * memory.requests_bytes
+    state.seats_at = memory.seats_at + index * memory.seats_bytes
+    state.front_at = memory.front_at + index * memory.front_bytes
+    state.shown_at = memory.shown_at + index * memory.shown_bytes
+    state.heaps_at = memory.heaps_at + index * memory.heaps_bytes
+    state.events_at = memory.events_at + index * memory.events_bytes
+    state.event_capacity = memory.event_capacity
+    state.scratch_at = memory.scratch_at + index * memory.scratch_bytes
+    state.num_itl_bins = memory.num_itl_bins
+    if state.enable_prefix_caching:
+        state.blocks_at = memory.blocks_at + index * memory.blocks_bytes
+        state.tables_at = memory.tables_at + index * memory.tables_bytes
+        state.hash_ids_at = memory.hash_ids_at
+        state.num_hash_ids = memory.num_hash_ids
 
 
 @compiled_part
@@ -180,57 +192,63 @@ def segments_of(state: Any) -> Any:
 
 
 @compiled_part
-def front_of(state: Any) -> Any:
-    """Return the first waiting requests by value, in service order, REQUEST (front_size,)."""
-    return _requests_at(state.front_at, state.front_size)
-
-
-@compiled_part
-def admitted_of(state: Any) -> Any:
-    """Return the requests chosen to run but not scheduled yet, REQUEST (seat_capacity,)."""
-    return _requests_at(state.admitted_at, state.seat_capacity)
-
-
-@compiled_part
-def running_of(state: Any) -> Any:
-    """Return the running requests by value, in batch order, REQUEST (seat_capacity,)."""
-    return _requests_at(state.running_at, state.seat_capacity)
-
-
-@compiled_part
 def requests_of(state: Any) -> Any:
     """Return the table of all requests, one row each, REQUEST (row_capacity,)."""
     return _requests_at(state.requests_at, state.row_capacity)
 
 
 @compiled_part
-def backlog_of(state: Any) -> Any:
-    """Return the waiting requests behind the front, a heap in service order, ENTRY."""
-    return _entries_at(state.backlog_at, state.row_capacity)
+def running_of(state: Any) -> Any:
+    """Return the running requests, in batch order, SEAT (seat_capacity + 1,).
+
+    The last one is free: a place to put a request while others move.
+    """
+    return _seats_at(state.seats_at, state.seat_capacity + 1)
 
 
 @compiled_part
-def expiries_of(state: Any) -> Any:
-    """Return the coming deadlines, a heap by time, ENTRY."""
-    return _entries_at(state.expiries_at, 3 * state.row_capacity + state.seat_capacity)
+def front_of(state: Any) -> Any:
+    """Return the cells of the first waiting requests, in no order, WAITER (front_size,)."""
+    return _waiters_at(state.front_at, state.front_size)
 
 
 @compiled_part
-def events_of(state: Any) -> Any:
-    """Return the event log, EVENT (event_capacity,); empty if events are not recorded."""
-    return _events_at(state.events_at, state.event_capacity)
+def order_of(state: Any) -> Any:
+    """Return the cells in service order, then the free ones, int64 (front_size,)."""
+    return _integers_at(state.scratch_at, state.front_size)
+
+
+@compiled_part
+def waiter_at(state: Any, position: int) -> Any:
+    """Return the cell of the waiting request at a position of the front, WAITER."""
+    return front_of(state)[order_of(state)[position]]
+
+
+@compiled_part
+def admitted_of(state: Any) -> Any:
+    """Return the rows of requests chosen to run and not scheduled yet, int64 (seat_capacity,)."""
+    return _integers_at(state.scratch_at + state.front_size * _INT64_SIZE, state.seat_capacity)
 
 
 @compiled_part
 def growth_of(state: Any) -> Any:
     """Return the scratch of the jump-ahead, int64 (block_size,)."""
-    return _integers_at(state.growth_at, state.block_size)
+    before = state.front_size + state.seat_capacity
+    return _integers_at(state.scratch_at + before * _INT64_SIZE, state.block_size)
 
 
 @compiled_part
 def stale_of(state: Any) -> Any:
     """Return the rows of preempted requests with a token in flight, int64 (seat_capacity,)."""
-    return _integers_at(state.stale_at, state.seat_capacity)
+    before = state.front_size + state.seat_capacity + state.block_size
+    return _integers_at(state.scratch_at + before * _INT64_SIZE, state.seat_capacity)
+
+
+@compiled_part
+def itl_counts_of(state: Any) -> Any:
+    """Return the counts of inter-token latencies, int64 (num_itl_bins,)."""
+    before = state.front_size + 2 * state.seat_capacity + state.block_size
+    return _integers_at(state.scratch_at + before * _INT64_SIZE, state.num_itl_bins)
 
 
 @compiled_part
@@ -242,19 +260,21 @@ def blocks_of(state: Any) -> Any:
 @compiled_part
 def buckets_of(state: Any) -> Any:
     """Return the first known block of each hash bucket, int64 (num_buckets,)."""
-    return _integers_at(state.buckets_at, state.num_buckets)
+    return _integers_at(state.tables_at, state.num_buckets)
 
 
 @compiled_part
 def free_tables_of(state: Any) -> Any:
     """Return the stack of block tables that nobody uses, int64 (seat_capacity,)."""
-    return _integers_at(state.free_tables_at, state.seat_capacity)
+    before = state.num_buckets
+    return _integers_at(state.tables_at + before * _INT64_SIZE, state.seat_capacity)
 
 
 @compiled_part
 def table_of(state: Any, index: int) -> Any:
     """Return block table ``index``, int64 (num_blocks,)."""
-    return _integers_at(state.tables_at + index * state.num_blocks * _INT64_SIZE, state.num_blocks)
+    before = state.num_buckets + state.seat_capacity + index * state.num_blocks
+    return _integers_at(state.tables_at + before * _INT64_SIZE, state.num_blocks)
 
 
 @compiled_part
@@ -264,9 +284,28 @@ def hash_ids_of(state: Any) -> Any:
 
 
 @compiled_part
-def itl_counts_of(state: Any) -> Any:
-    """Return the counts of inter-token latencies, int64 (num_itl_bins,)."""
-    return _integers_at(state.itl_counts_at, state.num_itl_bins)
+def backlog_of(state: Any) -> Any:
+    """Return the waiting requests behind the front, a heap in service order, ENTRY."""
+    return _entries_at(state.heaps_at, state.row_capacity)
+
+
+@compiled_part
+def expiries_of(state: Any) -> Any:
+    """Return the coming deadlines, a heap by time, ENTRY."""
+    rows = state.row_capacity
+    return _entries_at(state.heaps_at + rows * _ENTRY_SIZE, 3 * rows + state.seat_capacity)
+
+
+@compiled_part
+def events_of(state: Any) -> Any:
+    """Return the event log, EVENT (event_capacity,); empty if events are not recorded."""
+    return _events_at(state.events_at, state.event_capacity)
+
+
+@compiled_part
+def shown_of(state: Any) -> Any:
+    """Return the running slots of the last scene, SLOT (num_running_slots,)."""
+    return _slots_at(state.shown_at, state.num_running_slots)
 
 
 @compiled_part

@@ -8,7 +8,7 @@ from typing import Any
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.ending import first_token
 from sched_env.engine.events import record
-from sched_env.engine.memory import itl_counts_of
+from sched_env.engine.memory import itl_counts_of, requests_of
 from sched_env.engine.pool import note_blocks
 from sched_env.engine.records import EVENT_FIRST_TOKEN
 from sched_env.engine.sizes import blocks_for
@@ -32,7 +32,7 @@ def append_tokens(state: Any, request: Any, iterations: int) -> None:
     """Append the output tokens of ``iterations`` batches to a request."""
     if request.num_output_tokens == 0:
         first_token(state, request)
-        record(state, EVENT_FIRST_TOKEN, request, 1, 0)
+        record(state, EVENT_FIRST_TOKEN, requests_of(state)[request.row], 1, 0)
     elif state.num_itl_bins > 0:
         _count_gap(state, request, iterations)
     request.last_token_s = state.clock_s

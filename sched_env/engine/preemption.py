@@ -8,11 +8,11 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.batch import never_fits_a_batch, withdraw
-from sched_env.engine.ending import is_out_of_reach, remove_running, settle
+from sched_env.engine.ending import end, is_out_of_reach, remove_running, stand_up
 from sched_env.engine.events import record
 from sched_env.engine.flight import note_stale
 from sched_env.engine.heap import push
-from sched_env.engine.memory import expiries_of, requests_of, running_of
+from sched_env.engine.memory import expiries_of, running_of
 from sched_env.engine.pool import give_back_blocks
 from sched_env.engine.records import (
     EVENT_PREEMPT,
@@ -46,7 +46,7 @@ def victim(state: Any, key: Any) -> int:
     worst = 0
     worst_first, worst_second = -np.inf, -np.inf
     for i in range(state.num_running):
-        first, second = _rank(state, key, running_of(state)[i])
+        first, second = _rank(state, key, stand_up(state, running_of(state)[i]))
         is_equal = first == worst_first and second == worst_second
         is_worse = first > worst_first or (first == worst_first and second > worst_second)
         if is_worse or (is_equal and state.victim_tie_last):
@@ -80,17 +80,19 @@ def preempt(state: Any, key: Any, position: int) -> None:
 
     Its computed tokens are to be computed again, unless its blocks are swapped out.
     """
-    request = running_of(state)[position]
-    if request.num_scheduled_tokens > 0:
-        withdraw(state, request)
+    seat = running_of(state)[position]
+    if seat.num_scheduled_tokens > 0:
+        withdraw(state, seat)
     if state.async_scheduling:
-        note_stale(state, request)
-    row, blocks = request.row, request.num_blocks
-    lost = 0 if state.swaps else request.num_computed_tokens
+        note_stale(state, seat)
+    blocks = seat.num_blocks
+    lost = 0 if state.swaps else seat.num_computed_tokens
     if state.swaps:
         state.batch_moved_blocks += blocks
     punish_recompute(state, lost)
-    give_back_blocks(state, request)
+    give_back_blocks(state, seat)
+    request = stand_up(state, seat)
+    remove_running(state, position)
     state.num_preemptions += 1
     state.num_preempted_now += 1
     state.num_recomputed_tokens += lost
@@ -102,14 +104,15 @@ def preempt(state: Any, key: Any, position: int) -> None:
     record(state, EVENT_PREEMPT, request, lost, -blocks)
     reason = _why_never_again(state, request)
     if reason > 0:
-        settle(state, request, FINISHED, reason)
-    else:
-        requests_of(state)[row].status = PREEMPTED
-        if state.shed_hopeless and is_out_of_reach(state, request):
-            push(expiries_of(state), state.num_expiries, state.clock_s, 0.0, row, row)
-            state.num_expiries += 1
-        enqueue(state, key, request)
-    remove_running(state, position)
+        request.in_flight_tokens = 0
+        request.in_flight_output = 0
+        end(state, request, FINISHED, reason)
+        return
+    if state.shed_hopeless and is_out_of_reach(state, request):
+        row = request.row
+        push(expiries_of(state), state.num_expiries, state.clock_s, 0.0, row, row)
+        state.num_expiries += 1
+    enqueue(state, key, request)
 
 
 @compiled_part

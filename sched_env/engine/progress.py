@@ -11,7 +11,7 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.ending import end, end_running
-from sched_env.engine.memory import front_of, requests_of, running_of
+from sched_env.engine.memory import requests_of, running_of, waiter_at
 from sched_env.engine.records import FINISHED, NO_PROGRESS, REJECTED
 from sched_env.engine.sizes import num_tokens
 from sched_env.engine.waiting import take_out
@@ -32,12 +32,16 @@ def break_livelock(state: Any) -> None:
         return
     tokens, worst = state.waiting_prefill_tokens, 0
     for i in range(state.num_running):
-        request = running_of(state)[i]
-        tokens += num_tokens(request)
-        if request.num_preemptions > running_of(state)[worst].num_preemptions:
+        tokens += num_tokens(running_of(state)[i])
+        if _preemptions_of(state, i) > _preemptions_of(state, worst):
             worst = i
     if waited > _PATIENCE + tokens:
         end_running(state, worst, NO_PROGRESS)
+
+
+@compiled_part
+def _preemptions_of(state: Any, position: int) -> int:
+    return requests_of(state)[running_of(state)[position].row].num_preemptions
 
 
 @compiled_part
@@ -47,7 +51,7 @@ def drop_stuck_head(state: Any) -> None:
         return
     if state.num_front == 0 or state.batch_tokens > 0:
         return
-    row = front_of(state)[0].row
+    row = waiter_at(state, 0).row
     take_out(state, row)
     request = requests_of(state)[row]
     end(state, request, FINISHED if request.num_output_tokens > 0 else REJECTED, NO_PROGRESS)

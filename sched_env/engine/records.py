@@ -1,9 +1,10 @@
 """The records that the compiled core works on.
 
-A world of N servers is a handful of NumPy structured arrays. Requests are held by value: waiting
-ones in ``front`` (the best few, in service order), running ones in ``running`` (in batch order).
-``requests`` is the table of all requests of a run, one row each; a row is up to date whenever its
-request is neither in ``front``, ``admitted`` nor ``running``, and holds the outcome at the end.
+A world of N servers is a handful of NumPy structured arrays. ``requests`` is the table of all
+requests of a run, one row each. Two groups of requests are looked at in every iteration or
+decision, so what is looked at lies by value, packed together: running ones in ``seats`` (in batch
+order), and the best few of the waiting ones in ``front``. A row of the table is up to date
+but for what a seat holds: its request's progress while it runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.layout import RESTING
+from sched_env.engine.layout import RESTING, SLOT
 
 # Status of a request; a live one is waiting, running or preempted.
 WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, TIMED_OUT = range(6)
@@ -89,33 +90,32 @@ TRACE = np.dtype(
 
 REQUEST = np.dtype(
     [
-        # what every decision looks at lies together
-        ("resting", RESTING),  # features that hold while it waits
-        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
-        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
+        # what admissions and preemptions look at lies together
         ("arrival_time_s", "f8"),
         ("ttft_slo_s", "f8"),
+        ("tpot_slo_s", "f8"),
         ("lone_prefill_s", "f8"),  # prefill of the prompt on an otherwise idle server
         ("weight", "f8"),
-        ("num_output_tokens", "i4"),
-        ("num_computed_tokens", "i4"),
-        ("prompt_tokens", "i4"),
-        ("num_blocks", "i4"),
-        ("num_scheduled_tokens", "i4"),  # in the batch formed last
-        ("num_output_placeholders", "i4"),  # output tokens that batches in flight will bring
-        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
         ("predicted_output_tokens", "f8"),
-        ("tpot_slo_s", "f8"),
+        ("prompt_tokens", "i4"),
+        ("num_output_tokens", "i4"),
+        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
+        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
         ("first_token_s", "f8"),  # NaN until then, as for the next three
         ("last_token_s", "f8"),
         ("first_scheduled_s", "f8"),
         ("finish_s", "f8"),
         ("token_time_s", "f8"),  # one output token's share of a typical decode step
         ("priority", "f8"),  # larger is served first
-        ("key", "f8"),  # service order: smaller (key, second_key, tie) first
-        ("second_key", "f8"),
-        ("tie", "i8"),
+        ("tie", "i8"),  # service order: smaller (key, second key, tie) first
         ("first_hash", "i8"),  # ids of its prompt's content, for prefix caching
+        ("density", "f4"),  # log(weight / work) / 5, as it began to wait
+        ("row", "i4"),
+        ("num_computed_tokens", "i4"),
+        ("num_blocks", "i4"),
+        ("num_scheduled_tokens", "i4"),  # in the batch formed last
+        ("num_output_placeholders", "i4"),  # output tokens that batches in flight will bring
+        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
         ("num_hashes", "i4"),
         ("num_known_blocks", "i4"),  # of those held, leading ones known by their hash
         ("num_cached_tokens", "i4"),  # found in the prefix cache at its last admission or look
@@ -123,7 +123,6 @@ REQUEST = np.dtype(
         ("in_flight_tokens", "i4"),  # in the batch before the one formed last
         ("passes_waited", "i4"),  # times the queue was put in order while it waited
         ("times_passed", "i4"),  # admissions of others while it came first and did not fit
-        ("row", "i4"),
         ("service_class", "i4"),
         ("output_tokens", "i4"),  # longest output, what the trace asks for: hidden from policies
         ("stop_reason", "i4"),  # the finish reason when it gets there
@@ -135,6 +134,79 @@ REQUEST = np.dtype(
         ("is_prefill_chunk", "i1"),  # its last batch left tokens of it to compute
         ("in_flight_output", "i1"),  # the batch before the one formed last brings a token
         ("missed", "i1"),  # its SLO can no longer be met
+    ],
+    align=True,
+)
+
+# A running request: what each iteration looks at within a line of 64 bytes, then how it is shown,
+# then what is looked at under some rules alone.
+SEAT = np.dtype(
+    [
+        ("prompt_tokens", "i4"),
+        ("num_output_tokens", "i4"),
+        ("num_computed_tokens", "i4"),
+        ("num_blocks", "i4"),
+        ("num_scheduled_tokens", "i4"),
+        ("num_output_placeholders", "i4"),
+        ("stop_at_tokens", "i4"),
+        ("is_prefill_chunk", "i1"),
+        ("in_flight_output", "i1"),
+        ("preemptible", "i1"),
+        ("predicted_output_tokens", "f8"),
+        ("first_token_s", "f8"),
+        ("last_token_s", "f8"),
+        ("tpot_slo_s", "f8"),
+        ("arrival_time_s", "f8"),
+        ("ttft_slo_s", "f8"),
+        ("lone_prefill_s", "f8"),
+        ("resting", RESTING),
+        ("first_hash", "i8"),
+        ("num_hashes", "i4"),
+        ("num_known_blocks", "i4"),
+        ("table", "i4"),
+        ("in_flight_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("row", "i4"),
+    ],
+    align=True,
+)
+SEAT_PROGRESS = (
+    "num_output_tokens",
+    "num_computed_tokens",
+    "num_blocks",
+    "num_scheduled_tokens",
+    "num_output_placeholders",
+    "stop_at_tokens",
+    "is_prefill_chunk",
+    "in_flight_output",
+    "last_token_s",
+    "num_known_blocks",
+    "table",
+    "in_flight_tokens",
+)
+"""What is up to date in the seat of a running request, and not in its row."""
+
+# A waiting request of the front, in three lines of a cache of 64 bytes: how it is shown and what
+# every decision looks at, then what is looked at when time has passed, then its place.
+WAITER = np.dtype(
+    [
+        ("slot", SLOT),
+        ("scene", "i4"),  # that its moving features show
+        ("free_blocks", "i4"),  # that its slot shows
+        ("whole_blocks", "i4"),  # KV blocks of the sequence so far
+        ("moved_at_iteration", "i4"),
+        ("weight", "f8"),
+        ("slack_s", "f8"),  # in that scene
+        ("arrival_time_s", "f8"),
+        ("ttft_slo_s", "f8"),
+        ("lone_prefill_s", "f8"),
+        ("first_token_s", "f8"),
+        ("allowed_s", "f8"),  # from the first token on, for the tokens put out
+        ("key", "f8"),  # service order: smaller (key, second_key, tie) first
+        ("second_key", "f8"),
+        ("tie", "i8"),
+        ("row", "i4"),
+        ("num_tokens", "i4"),  # of the sequence so far
     ],
     align=True,
 )
@@ -242,22 +314,17 @@ _ADDRESSES = [
     ("num_trace_rows", "i8"),
     ("segments_at", "i8"),
     ("num_segments", "i8"),
-    ("front_at", "i8"),
-    ("admitted_at", "i8"),
-    ("running_at", "i8"),
     ("requests_at", "i8"),
-    ("backlog_at", "i8"),
-    ("expiries_at", "i8"),
+    ("seats_at", "i8"),
+    ("front_at", "i8"),
+    ("shown_at", "i8"),
+    ("heaps_at", "i8"),
     ("events_at", "i8"),
     ("event_capacity", "i8"),
-    ("growth_at", "i8"),
-    ("stale_at", "i8"),
-    ("itl_counts_at", "i8"),
+    ("scratch_at", "i8"),
     ("num_itl_bins", "i8"),
     ("blocks_at", "i8"),
-    ("buckets_at", "i8"),
     ("num_buckets", "i8"),
-    ("free_tables_at", "i8"),
     ("tables_at", "i8"),
     ("hash_ids_at", "i8"),
     ("num_hash_ids", "i8"),
@@ -349,6 +416,12 @@ _STATE = [
     ("last_arrival_s", "f8"),
     ("num_evicted_now", "i8"),  # preempted by decisions of this iteration
     ("num_fitting", "i8"),  # shown waiting requests that could be admitted
+    # what the slots show; a scene lasts as long as time stands still
+    ("scene", "i8"),
+    ("scene_clock_s", "f8"),
+    ("scene_iteration", "i8"),
+    ("shown_scene", "i8"),  # of the running slots
+    ("shown_free_blocks", "i8"),  # of the running slots
     ("news", "i1"),  # an arrival, end or first token since the last proceed
     ("deciding", "i1"),  # the iteration is open for decisions
     ("terminated", "i1"),
@@ -368,17 +441,39 @@ SERVER = np.dtype(_LIMITS + _ADDRESSES + _STATE, align=True)
 
 
 class Arrays(NamedTuple):
-    """The memory of a world of N servers, as it crosses from Python into compiled code."""
+    """The memory of a world of N servers."""
 
     state: NDArray[Any]  # SERVER (N,)
     cost: NDArray[Any]  # COST (1,)
     classes: NDArray[Any]  # SERVICE_CLASS (num_classes,)
     trace: NDArray[Any]  # TRACE (num_trace_rows,)
     segments: NDArray[Any]  # SEGMENT (num_segments,), pieces of the trace that episodes come from
-    slots: NDArray[Any]  # REQUEST (N, front_size + 2 seat_capacity + row_capacity)
+    requests: NDArray[Any]  # REQUEST (N, row_capacity)
+    seats: NDArray[Any]  # SEAT (N, seat_capacity + 1), the last one for swapping
+    front: NDArray[Any]  # WAITER (N, front_size)
+    shown: NDArray[Any]  # SLOT (N, num_running_slots), the running slots of the last scene
     heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
     events: NDArray[Any]  # EVENT (N, capacity)
-    scratch: NDArray[Any]  # int64 (N, block_size + seat_capacity + num_bins)
+    scratch: NDArray[Any]  # int64 (N, front_size + 2 seat_capacity + block_size + num_bins)
     blocks: NDArray[Any]  # BLOCK (N, num_blocks + 1); (N, 0) without prefix caching
     tables: NDArray[Any]  # int64 (N, num_buckets + seat_capacity x (1 + num_blocks)); or (N, 0)
     hash_ids: NDArray[Any]  # int64 (num_hash_ids,), shared by all servers
+
+
+# Where the arrays of a world lie and how far apart its servers are, for compiled code.
+MEMORY = np.dtype(
+    [(f"{name}_at", "i8") for name in Arrays._fields]
+    + [(f"{name}_bytes", "i8") for name in Arrays._fields]
+    + [
+        ("num_servers", "i8"),
+        ("num_classes", "i8"),
+        ("num_trace_rows", "i8"),
+        ("num_segments", "i8"),
+        ("num_hash_ids", "i8"),
+        ("event_capacity", "i8"),
+        ("num_itl_bins", "i8"),
+        ("key_at", "i8"),
+        ("key_jit_at", "i8"),
+    ],
+    align=True,
+)

@@ -1,4 +1,9 @@
-"""Write the observation of a server; ``layout.py`` names and explains each number."""
+"""Write the observation of a server; ``layout.py`` names and explains each number.
+
+Most decisions are taken while time stands still: then a request is shown as before, whatever its
+place. So what a slot says of its request is kept, a waiting one's in its cell of the front, and
+written anew only when the scene has changed.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +20,13 @@ from sched_env.engine.memory import (
     future_in,
     globals_in,
     mask_of,
+    order_of,
+    requests_of,
     running_of,
+    shown_of,
     slots_in,
     trace_of,
+    waiter_at,
 )
 
 _URGENT_S = 0.5
@@ -27,6 +36,7 @@ _URGENT_S = 0.5
 def view(state: Any) -> None:
     """Write the observation of a server whose mask is up to date."""
     out = globals_in(state)
+    _note_scene(state)
     best = _best_density(state)
     _view_waiting(state, best, out)
     _view_running(state, best)
@@ -37,80 +47,128 @@ def view(state: Any) -> None:
 
 
 @compiled_part
+def _note_scene(state: Any) -> None:
+    """Begin a new scene if time has passed, or an iteration, since the last one."""
+    if state.clock_s != state.scene_clock_s or state.iteration != state.scene_iteration:
+        state.scene += 1
+        state.scene_clock_s = state.clock_s
+        state.scene_iteration = state.iteration
+
+
+@compiled_part
 def _best_density(state: Any) -> float:
     best = -10.0
+    front, order = front_of(state), order_of(state)
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        best = max(best, front_of(state)[k].resting.density)
+        best = max(best, front[order[k]].slot.resting.density)
     return best
 
 
 @compiled_part
 def _view_waiting(state: Any, best: float, out: Any) -> None:
     """Write the waiting slots, and what they say together."""
-    slots, mask, front = slots_in(state), mask_of(state), front_of(state)
-    shown = min(state.num_front, state.num_waiting_slots)
-    urgent, late, longest_s = 0.0, 0.0, 0.0
-    step = 1.0 / state.num_waiting_slots
+    slots, mask, front, order = slots_in(state), mask_of(state), front_of(state), order_of(state)
+    num_slots, scene, free_blocks = state.num_waiting_slots, state.scene, state.free_blocks
+    shown = min(state.num_front, num_slots)
+    urgent, late, first_s = 0.0, 0.0, state.clock_s
+    step = 1.0 / num_slots
     for k in range(shown):
-        request = front[k]
+        waiter = front[order[k]]
+        if waiter.scene != scene:
+            _show_wait(state, waiter, waiter.slot)
+        if waiter.free_blocks != free_blocks:
+            waiter.free_blocks = free_blocks
+            waiter.slot.blocks_of_free = _part_of_free(waiter.whole_blocks, free_blocks)
+        slots[k] = waiter.slot
         slot = slots[k]
-        slack_s = _view_moving(state, request, float(request.whole_blocks), slot)
-        slot.is_running = 0.0
         slot.is_legal = mask[NUM_LEVELS + k]
         slot.rank = k * step
-        slot.density_gap = max(5.0 * (request.resting.density - best), -20.0)
-        slot.resting = request.resting
-        urgent += request.weight if slack_s < _URGENT_S else 0.0
-        late += request.weight if slack_s < 0.0 else 0.0
-        longest_s = max(longest_s, state.clock_s - request.arrival_time_s)
-    for k in range(shown, state.num_waiting_slots):
+        slot.density_gap = max(5.0 * (waiter.slot.resting.density - best), -20.0)
+        # Products, for the processor cannot foresee who is late.
+        urgent += waiter.weight * (waiter.slack_s < _URGENT_S)
+        late += waiter.weight * (waiter.slack_s < 0.0)
+        first_s = min(first_s, waiter.arrival_time_s)
+    for k in range(shown, num_slots):
         _clear(slots[k])
     out.urgent_weight = rise(urgent, 4.0)
     out.late_weight = rise(late, 4.0)
-    out.longest_wait = rise(longest_s, 5.0)
+    out.longest_wait = rise(state.clock_s - first_s, 5.0)
+
+
+@compiled_inline
+def _show_wait(state: Any, waiter: Any, slot: Any) -> None:
+    """Show a waiting request as it is in this scene."""
+    waiter.scene = state.scene
+    waiter.slack_s = _show_times(state.clock_s, waiter, slot)
+    pace = rise(waiter.allowed_s - (state.clock_s - waiter.first_token_s), 0.5)
+    has_tokens = slot.resting.outputs > 0.0
+    slot.tpot_slack = pace if has_tokens else 0.0
+    slot.is_late = 0.0 if has_tokens else slot.is_late
+
+
+@compiled_part
+def _part_of_free(blocks: int, free_blocks: int) -> float:
+    return blocks / (blocks + free_blocks + 1.0)
 
 
 @compiled_part
 def _view_running(state: Any, best: float) -> None:
-    """Write the running slots, from the end of the batch order."""
-    slots, mask = slots_in(state), mask_of(state)
-    shown = min(state.num_running, state.num_running_slots)
-    step = 1.0 / state.num_running_slots
-    first = state.num_waiting_slots
-    for j in range(shown):
-        request = running_of(state)[state.num_running - 1 - j]
+    """Write the running slots, from the end of the batch order.
+
+    Besides time only preemptions and ends change them, which give blocks back.
+    """
+    slots, shown, mask = slots_in(state), shown_of(state), mask_of(state)
+    if state.shown_scene != state.scene or state.shown_free_blocks != state.free_blocks:
+        _show_running(state)
+    first, num_slots = state.num_waiting_slots, state.num_running_slots
+    step = 1.0 / num_slots
+    for j in range(num_slots):
+        slots[first + j] = shown[j]
+    for j in range(min(state.num_running, num_slots)):
         slot = slots[first + j]
-        _view_moving(state, request, float(request.num_blocks), slot)
-        slot.is_running = 1.0
         slot.is_legal = mask[NUM_LEVELS + first + j]
         slot.rank = j * step
-        slot.density_gap = min(max(5.0 * (request.resting.density - best), -20.0), 0.0)
-        slot.resting = request.resting
-        show_progress(state, request, slot.resting)
-    for j in range(shown, state.num_running_slots):
-        _clear(slots[first + j])
+        slot.density_gap = min(max(5.0 * (shown[j].resting.density - best), -20.0), 0.0)
+
+
+@compiled_part
+def _show_running(state: Any) -> None:
+    """Show the running requests as they are in this scene."""
+    state.shown_scene = state.scene
+    state.shown_free_blocks = state.free_blocks
+    shown, running = shown_of(state), running_of(state)
+    clock_s, free_blocks, pool = state.clock_s, state.free_blocks, state.num_blocks
+    num_slots, num_running = state.num_running_slots, state.num_running
+    count = min(num_running, num_slots)
+    for j in range(count):
+        slot, seat = shown[j], running[num_running - 1 - j]
+        slot.present = 1.0
+        slot.is_running = 1.0
+        slot.resting = seat.resting
+        show_progress(seat, seat.num_blocks / pool, slot.resting)
+        _show_times(clock_s, seat, slot)
+        slot.blocks_of_free = _part_of_free(seat.num_blocks, free_blocks)
+        slot.tpot_slack = 0.0
+        if seat.num_output_tokens > 0:
+            slot.is_late = 0.0
+            slot.tpot_slack = rise(tpot_slack_s(state, seat), 0.5)
+    for j in range(count, num_slots):
+        _clear(shown[j])
 
 
 @compiled_inline
-def _view_moving(state: Any, request: Any, blocks: float, slot: Any) -> float:
-    """Write the features that change with time; return the slack of the first token.
+def _show_times(clock_s: float, request: Any, slot: Any) -> float:
+    """Write what the time until the first token says; return the slack.
 
     The slack is how long the request may still wait before a lone prefill would be too late.
     """
-    wait_s = state.clock_s - request.arrival_time_s
+    wait_s = clock_s - request.arrival_time_s
     slack_s = request.ttft_slo_s - wait_s - request.lone_prefill_s
-    slot.present = 1.0
     slot.short_slack = min(max(slack_s * 2.0, -1.0), 1.0)
     slot.middle_slack = min(max(slack_s * 0.5, -1.0), 1.0)
     slot.long_slack = min(max(slack_s * 0.125, -1.0), 1.0)
-    slot.blocks_of_free = blocks / (blocks + state.free_blocks + 1.0)
     slot.wait = rise(wait_s, 2.0)
-    if request.num_output_tokens > 0:
-        slot.is_late = 0.0
-        slot.tpot_slack = rise(tpot_slack_s(state, request), 0.5)
-    else:
-        slot.is_late = wait_s > request.ttft_slo_s
-        slot.tpot_slack = 0.0
+    slot.is_late = wait_s > request.ttft_slo_s
     return slack_s
 
 
@@ -187,7 +245,8 @@ def _view_future(state: Any, out: Any) -> None:
     out.true_running_decode = rise(state.true_decode_tokens, 8192.0)
     left = 0.0
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        left += front_of(state)[k].stop_at_tokens - front_of(state)[k].num_output_tokens
+        request = requests_of(state)[waiter_at(state, k).row]
+        left += request.stop_at_tokens - request.num_output_tokens
     out.true_shown_decode = rise(left, 8192.0)
 
 

@@ -1,8 +1,10 @@
 """Waiting requests in service order.
 
-The best ``front_size`` of them lie by value and sorted in ``front``; the rest are rows in a heap
-(``backlog``). Nothing in the backlog precedes anything in the front, and the front is full unless
-the backlog is empty. Putting one in or taking one out costs O(front_size + log n).
+The best of them lie in ``front``, by value in cells; ``order`` names the cells in service order,
+so that nothing is moved when the order changes. The rest are rows in a heap (``backlog``). Nothing
+in the backlog precedes anything in the front. Unless the backlog is empty the front holds at least
+as many as are shown, and where none are shown it is full. Putting one in or taking one out costs
+O(front_size + log n).
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from sched_env.compiled import compiled_part
-from sched_env.engine.features import rest
-from sched_env.engine.heap import drop_top, precedes, push
-from sched_env.engine.memory import backlog_of, front_of, requests_of
+from sched_env.engine.features import density, show_progress, show_rest
+from sched_env.engine.heap import drop_top, goes_before, push
+from sched_env.engine.memory import backlog_of, front_of, order_of, requests_of, waiter_at
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
@@ -22,30 +24,37 @@ from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens
 
 
 @compiled_part
-def enqueue(state: Any, key: Any, request: Any) -> None:
-    """Let ``request`` wait, at the place that ``key`` gives it.
+def empty_front(state: Any) -> None:
+    """Make all cells of the front free."""
+    state.num_front = 0
+    for position in range(state.front_size):
+        order_of(state)[position] = position
 
-    ``request`` may be any record outside ``front``; it is copied. A preempted request comes back
-    by the same rule as a new one: under fcfs its key is its arrival number, which is smaller than
-    that of every request that never ran, so it stands at the head.
+
+@compiled_part
+def enqueue(state: Any, key: Any, request: Any) -> None:
+    """Let the request of a row wait, at the place that ``key`` gives it.
+
+    A preempted request comes back by the same rule as a new one: under fcfs its key is its arrival
+    number, which is smaller than that of every request that never ran, so it stands at the head.
     """
     settle_waiting(state)
     state.num_waiting += 1
     count_in(state, request)
-    _set_key(state, key, request)
     request.passes_waited = 0
     request.times_passed = 0
-    prepare_to_wait(state, request)
-    _place(state, request)
+    _prepare_to_wait(state, request)
+    first, second = _key_of(state, key, request)
+    _place(state, request, first, second)
 
 
 @compiled_part
-def _set_key(state: Any, key: Any, request: Any) -> None:
-    """Give a request its place in the order; with ``resume_first`` preempted ones come first."""
-    request.key, request.second_key = key(request, state.clock_s)
+def _key_of(state: Any, key: Any, request: Any) -> tuple[float, float]:
+    """Return a request's place in the order; with ``resume_first`` preempted ones come first."""
+    first, second = key(request, state.clock_s)
     if state.resume_first and request.status == PREEMPTED:
-        request.second_key = request.key
-        request.key = -np.inf
+        return -np.inf, first
+    return first, second
 
 
 @compiled_part
@@ -65,51 +74,91 @@ def count_out(state: Any, request: Any) -> None:
 
 
 @compiled_part
-def prepare_to_wait(state: Any, request: Any) -> None:
+def _prepare_to_wait(state: Any, request: Any) -> None:
     """Note what rests while a request waits."""
     request.whole_blocks = blocks_for(num_tokens(request), state.block_size)
     if state.num_waiting_slots > 0:
-        rest(state, request)
+        request.density = density(request)
 
 
 @compiled_part
-def _place(state: Any, request: Any) -> None:
-    if state.num_front == state.front_size:
-        last = front_of(state)[state.num_front - 1]
-        if not precedes(request, last):
-            _push_back(state, request)
+def lengthen(state: Any, row: int) -> None:
+    """Note that the sequence of a waiting request has grown; its place stays as it was."""
+    request = requests_of(state)[row]
+    _prepare_to_wait(state, request)
+    position = position_of(state, row)
+    if position >= 0:
+        waiter = waiter_at(state, position)
+        _fill(state, waiter, request, waiter.key, waiter.second_key)
+
+
+@compiled_part
+def _place(state: Any, request: Any, key: float, second_key: float) -> None:
+    is_full = state.num_front == state.front_size
+    if is_full or state.num_backlog > 0:
+        last = waiter_at(state, state.num_front - 1)
+        if not goes_before(key, second_key, request.tie, last):
+            _push_back(state, request.row, key, second_key, request.tie)
             return
-        _push_back(state, last)
-        state.num_front -= 1
+        if is_full:
+            _push_back(state, last.row, last.key, last.second_key, last.tie)
+            state.num_front -= 1
+    order = order_of(state)
     position = state.num_front
-    while position > 0 and precedes(request, front_of(state)[position - 1]):
-        front_of(state)[position] = front_of(state)[position - 1]
+    cell = order[position]
+    while position > 0 and goes_before(
+        key, second_key, request.tie, front_of(state)[order[position - 1]]
+    ):
+        order[position] = order[position - 1]
         position -= 1
-    front_of(state)[position] = request
+    order[position] = cell
+    _fill(state, front_of(state)[cell], request, key, second_key)
     state.num_front += 1
 
 
 @compiled_part
-def _push_back(state: Any, request: Any) -> None:
-    requests_of(state)[request.row] = request
-    push(
-        backlog_of(state),
-        state.num_backlog,
-        request.key,
-        request.second_key,
-        request.tie,
-        request.row,
-    )
+def _fill(state: Any, waiter: Any, request: Any, key: float, second_key: float) -> None:
+    """Write what decisions and observations look at into a cell of the front."""
+    waiter.key = key
+    waiter.second_key = second_key
+    waiter.tie = request.tie
+    waiter.row = request.row
+    waiter.num_tokens = num_tokens(request)
+    waiter.whole_blocks = request.whole_blocks
+    if state.num_waiting_slots == 0:
+        return
+    waiter.scene = -1
+    waiter.free_blocks = -1
+    waiter.weight = request.weight
+    waiter.moved_at_iteration = request.moved_at_iteration
+    waiter.arrival_time_s = request.arrival_time_s
+    waiter.ttft_slo_s = request.ttft_slo_s
+    waiter.lone_prefill_s = request.lone_prefill_s
+    waiter.first_token_s = request.first_token_s
+    waiter.allowed_s = request.tpot_slo_s * request.num_output_tokens
+    waiter.slot.present = 1.0
+    waiter.slot.is_running = 0.0
+    resting = waiter.slot.resting
+    show_rest(request, resting)
+    show_progress(request, waiter.whole_blocks / state.num_blocks, resting)
+
+
+@compiled_part
+def _push_back(state: Any, row: int, key: float, second_key: float, tie: int) -> None:
+    push(backlog_of(state), state.num_backlog, key, second_key, tie, row)
     state.num_backlog += 1
 
 
 @compiled_part
 def dequeue(state: Any, position: int) -> None:
-    """Take ``front[position]`` out of the waiting ones; the caller has copied it."""
-    leave(state, front_of(state)[position])
+    """Take the request at a position of the front out of the waiting ones."""
+    order = order_of(state)
+    cell = order[position]
+    leave(state, requests_of(state)[front_of(state)[cell].row])
     state.num_front -= 1
     for i in range(position, state.num_front):
-        front_of(state)[i] = front_of(state)[i + 1]
+        order[i] = order[i + 1]
+    order[state.num_front] = cell
     _refill(state)
 
 
@@ -123,12 +172,17 @@ def leave(state: Any, request: Any) -> None:
 
 @compiled_part
 def _refill(state: Any) -> None:
-    while state.num_front < state.front_size and state.num_backlog > 0:
-        row = backlog_of(state)[0].row
+    """Bring the best of the backlog to the front until it holds as many as are shown, if any."""
+    wanted = state.num_waiting_slots if state.num_waiting_slots > 0 else state.front_size
+    while state.num_front < wanted and state.num_backlog > 0:
+        best = backlog_of(state)[0]
+        row, key, second_key = best.row, best.key, best.second_key
         drop_top(backlog_of(state), state.num_backlog)
         state.num_backlog -= 1
-        if is_waiting(requests_of(state)[row]):
-            front_of(state)[state.num_front] = requests_of(state)[row]
+        request = requests_of(state)[row]
+        if is_waiting(request):
+            cell = order_of(state)[state.num_front]
+            _fill(state, front_of(state)[cell], request, key, second_key)
             state.num_front += 1
 
 
@@ -142,17 +196,16 @@ def is_waiting(request: Any) -> bool:
 def position_of(state: Any, row: int) -> int:
     """Return where ``row`` stands in the front, or -1 where it lies in the backlog."""
     for position in range(state.num_front):
-        if front_of(state)[position].row == row:
+        if waiter_at(state, position).row == row:
             return position
     return -1
 
 
 @compiled_part
 def take_out(state: Any, row: int) -> None:
-    """Take a waiting request out of the queue, wherever it stands; its row is up to date then."""
+    """Take a waiting request out of the queue, wherever it stands."""
     position = position_of(state, row)
     if position >= 0:
-        requests_of(state)[row] = front_of(state)[position]
         dequeue(state, position)
     else:
         leave(state, requests_of(state)[row])
@@ -161,17 +214,17 @@ def take_out(state: Any, row: int) -> None:
 @compiled_part
 def reorder(state: Any, key: Any) -> None:
     """Sort all waiting requests anew, for keys that change with time. O(n + front_size log n)."""
+    backlog = backlog_of(state)
     for position in range(state.num_front):
-        requests_of(state)[front_of(state)[position].row] = front_of(state)[position]
-        backlog_of(state)[state.num_backlog + position].row = front_of(state)[position].row
+        backlog[state.num_backlog + position].row = waiter_at(state, position).row
     count = state.num_backlog + state.num_front
     state.num_backlog = 0
     state.num_front = 0
     for position in range(count):
-        request = requests_of(state)[backlog_of(state)[position].row]
+        request = requests_of(state)[backlog[position].row]
         if is_waiting(request):
             request.passes_waited += 1
             request.num_cached_tokens = cached_blocks(state, request) * state.block_size
-            _set_key(state, key, request)
-            _push_back(state, request)
+            first, second = _key_of(state, key, request)
+            _push_back(state, request.row, first, second, request.tie)
     _refill(state)

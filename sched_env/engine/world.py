@@ -12,24 +12,30 @@ from numpy.typing import NDArray
 
 from sched_env.engine import kernels
 from sched_env.engine.keycall import IS_COMPILED
-from sched_env.engine.layout import Layout
+from sched_env.engine.layout import SLOT, Layout
 from sched_env.engine.output import ITL_BINS
 from sched_env.engine.records import (
     BLOCK,
     ENTRY,
     EVENT,
+    MEMORY,
     ONE_TIME_EVENTS,
     PREEMPTED,
     REQUEST,
+    SEAT,
+    SEAT_PROGRESS,
     SEGMENT,
     SERVER,
     TRACE,
+    WAITER,
     WAITING,
     Arrays,
 )
 from sched_env.errors import ConfigError
 
 _FRONT_SIZE = 32
+_FRONT_SPARE = 8  # places of the front beyond those shown, at least
+_CACHE_LINE = 64
 
 
 class Key(Protocol):
@@ -56,8 +62,11 @@ def as_records(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def records_of(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return zeroed records."""
-    return as_records(np.zeros(count, dtype))
+    """Return zeroed records that begin with a line of the cache."""
+    size = int(np.prod(count)) * dtype.itemsize
+    memory = np.zeros(size + _CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % _CACHE_LINE
+    return as_records(memory[start : start + size].view(dtype).reshape(count))
 
 
 def _check_room(num_servers: int, settings: Mapping[str, float], row_capacity: int) -> None:
@@ -68,11 +77,12 @@ def _check_room(num_servers: int, settings: Mapping[str, float], row_capacity: i
     """
     seats = min(int(settings["max_num_seqs"]), row_capacity)
     slots = int(settings.get("num_waiting_slots", 0)) + int(settings.get("num_running_slots", 0))
-    num_requests = slots + 2 * seats + row_capacity
     num_bytes = num_servers * (
-        num_requests * REQUEST.itemsize
+        row_capacity * REQUEST.itemsize
+        + seats * SEAT.itemsize
+        + slots * WAITER.itemsize
         + (4 * row_capacity + seats) * ENTRY.itemsize
-        + int(settings["block_size"]) * 8
+        + (int(settings["block_size"]) + 2 * seats) * 8
         + int(settings.get("enable_prefix_caching", 0))
         * int(settings["num_blocks"])
         * (8 * seats + BLOCK.itemsize)
@@ -135,9 +145,9 @@ class World:
         for name, value in settings.items():
             state[name] = value
         first = state[0]
-        state["front_size"] = max(_FRONT_SIZE, int(first["num_waiting_slots"]))
+        state["front_size"] = max(_FRONT_SIZE, _FRONT_SPARE + int(first["num_waiting_slots"]))
         state["row_capacity"] = row_capacity
-        state["seat_capacity"] = self._seats(first, row_capacity)
+        state["seat_capacity"] = self._num_seats(first, row_capacity)
         state["static_order"] = key.static
         self.key = key
         self._num_hash_ids = 0 if hash_ids is None else len(hash_ids)
@@ -150,7 +160,7 @@ class World:
         if num_events > 0:
             seats = int(first["seat_capacity"])
             capacity = num_events + ONE_TIME_EVENTS * row_capacity + 2 * seats
-        bins = ITL_BINS if count_itl else 0
+        self._num_bins = ITL_BINS if count_itl else 0
         state["num_buckets"] = self._num_buckets(first)
         self.arrays = Arrays(
             state=state,
@@ -158,31 +168,30 @@ class World:
             classes=as_records(classes),
             trace=as_records(trace),
             segments=as_records(segments),
-            slots=records_of((num_servers, self._num_slots(first, row_capacity)), REQUEST),
-            heaps=records_of((num_servers, self._num_entries(first, row_capacity)), ENTRY),
+            front=records_of((num_servers, int(first["front_size"])), WAITER),
+            shown=records_of((num_servers, int(first["num_running_slots"])), SLOT),
             events=records_of((num_servers, capacity), EVENT),
-            scratch=np.zeros((num_servers, self._itl_start(first) + bins), np.int64),
             blocks=records_of((num_servers, self._num_blocks(first)), BLOCK),
             tables=np.zeros((num_servers, self._num_tables(first)), np.int64),
             hash_ids=np.zeros(0, np.int64) if hash_ids is None else hash_ids,
+            **self._by_capacity(num_servers, first),
         )
 
     @staticmethod
-    def _seats(state: Any, row_capacity: int) -> int:
+    def _num_seats(state: Any, row_capacity: int) -> int:
         """Return the most requests that can run: ``max_num_seqs``, but no more than there are."""
         return min(int(state["max_num_seqs"]), row_capacity)
 
-    @staticmethod
-    def _num_slots(state: Any, row_capacity: int) -> int:
-        return int(state["front_size"]) + 2 * int(state["seat_capacity"]) + row_capacity
-
-    @staticmethod
-    def _num_entries(state: Any, row_capacity: int) -> int:
-        return 4 * row_capacity + int(state["seat_capacity"])
-
-    @staticmethod
-    def _itl_start(state: Any) -> int:
-        return int(state["block_size"]) + int(state["seat_capacity"])
+    def _by_capacity(self, num_servers: int, state: Any) -> dict[str, NDArray[Any]]:
+        """Return the arrays whose sizes the most requests and seats decide, zeroed."""
+        rows, seats = int(state["row_capacity"]), int(state["seat_capacity"])
+        numbers = int(state["front_size"]) + 2 * seats + int(state["block_size"]) + self._num_bins
+        return {
+            "requests": records_of((num_servers, rows), REQUEST),
+            "seats": records_of((num_servers, seats + 1), SEAT),
+            "heaps": records_of((num_servers, 4 * rows + seats), ENTRY),
+            "scratch": np.zeros((num_servers, numbers), np.int64),
+        }
 
     @staticmethod
     def _num_buckets(state: Any) -> int:
@@ -199,6 +208,21 @@ class World:
             return 0
         seats = int(state["seat_capacity"])
         return cls._num_buckets(state) + seats * (1 + int(state["num_blocks"]))
+
+    @property
+    def arrays(self) -> Arrays:
+        """Return the memory of the servers; a new one takes its place where it is set."""
+        return self._arrays
+
+    @arrays.setter
+    def arrays(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self._memory = _memory_of(arrays, self._num_bins, self.key.addresses)
+
+    @property
+    def address(self) -> int:
+        """Return where compiled code finds the servers: the address of a MEMORY record."""
+        return self._memory.ctypes.data
 
     @property
     def num_servers(self) -> int:
@@ -223,12 +247,12 @@ class World:
     @property
     def requests(self) -> NDArray[Any]:
         """Return the tables of requests, REQUEST (N, row_capacity)."""
-        return self.arrays.slots[:, -self.row_capacity :]
+        return self.arrays.requests
 
     @property
     def itl_counts(self) -> NDArray[np.int64]:
         """Return the counts of inter-token latencies, int64 (N, bins)."""
-        return self.arrays.scratch[:, self._itl_start(self.state[0]) :]
+        return self.arrays.scratch[:, self.arrays.scratch.shape[1] - self._num_bins :]
 
     def block_tables(self, index: int) -> NDArray[np.int64]:
         """Return the blocks of each request by its table, int64 (seats, num_blocks)."""
@@ -237,12 +261,29 @@ class World:
         tables = self.arrays.tables[index, self.arrays.tables.shape[1] - count :]
         return tables.reshape(-1, num_blocks)
 
+    def seats(self, index: int) -> NDArray[Any]:
+        """Return the running requests in batch order, SEAT (num_running,), a view."""
+        return self.arrays.seats[index, : int(self.state[index]["num_running"])]
+
+    def front(self, index: int) -> NDArray[Any]:
+        """Return the best of the waiting requests in service order, WAITER (num_front,), copied."""
+        order = self.arrays.scratch[index, : int(self.state[index]["num_front"])]
+        return self.arrays.front[index][order]
+
     def live(self, index: int, part: str) -> NDArray[Any]:
-        """Return the requests held by value in ``front``, ``admitted`` or ``running``."""
+        """Return the requests in ``front``, ``admitted`` or ``running``, REQUEST, copied."""
         state = self.state[index]
-        front, seats = int(state["front_size"]), int(state["seat_capacity"])
-        start = {"front": 0, "admitted": front, "running": front + seats}[part]
-        return self.arrays.slots[index, start : start + int(state[f"num_{part}"])]
+        if part == "front":
+            return self.requests[index][self.front(index)["row"]]
+        if part == "admitted":
+            start = int(state["front_size"])
+            rows = self.arrays.scratch[index, start : start + int(state["num_admitted"])]
+            return self.requests[index][rows]
+        seats = self.seats(index)
+        requests = self.requests[index][seats["row"]]
+        for name in SEAT_PROGRESS:
+            requests[name] = seats[name]
+        return requests
 
     def waiting_rows(self, index: int) -> list[int]:
         """Return the rows of the waiting requests in service order."""
@@ -251,16 +292,20 @@ class World:
         status = self.requests[index]["status"]
         rows = [int(behind["row"][place]) for place in order]
         waiting = [row for row in rows if status[row] in (WAITING, PREEMPTED)]
-        return [*self.live(index, "front")["row"].tolist(), *waiting]
+        return [*self.front(index)["row"].tolist(), *waiting]
 
     def find(self, index: int, row: int) -> Any:
-        """Return the record of a request where it is up to date."""
-        for part in ("running", "admitted", "front"):
-            records = self.live(index, part)
-            places = np.flatnonzero(records["row"] == row)
-            if places.size:
-                return records[places[0]]
-        return self.requests[index, row]
+        """Return the record of a request as it stands."""
+        running = self.live(index, "running")
+        places = np.flatnonzero(running["row"] == row)
+        return running[places[0]] if places.size else self.requests[index, row]
+
+    def stop(self, row: int, tokens: int, reason: int) -> None:
+        """Let a request of server 0 end after so many output tokens."""
+        self.requests[0][row]["stop_at_tokens"] = tokens
+        self.requests[0][row]["stop_reason"] = reason
+        seats = self.seats(0)
+        seats["stop_at_tokens"][seats["row"] == row] = tokens
 
     def buffers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.float64]]:
         """Return fresh observations (N, size), masks (N, actions) and step results (N, 6)."""
@@ -283,7 +328,7 @@ class World:
         if chosen is None:
             chosen = np.ones(self.num_servers, np.bool_)
         offset = np.nan if offset_s is None else float(offset_s)
-        kernels.reset_batch(self.arrays, self.key.addresses, chosen, offset, observations, masks)
+        kernels.reset_batch(self.address, chosen, offset, observations, masks)
 
     def step(
         self,
@@ -293,46 +338,42 @@ class World:
         results: NDArray[np.float64],
     ) -> int:
         """Take one decision in each server, into the given buffers; return how many ended."""
-        address, jit_address = self.key.addresses
-        return kernels.step_batch(
-            *self.arrays, address, jit_address, actions, observations, masks, results
-        )
+        return kernels.step_batch(self.address, actions, observations, masks, results)
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
         """Write observations and masks as things stand."""
-        kernels.view_batch(self.arrays, observations, masks)
+        kernels.view_batch(self.address, observations, masks)
 
     def grow_rows(self, row_capacity: int) -> None:
         """Make room for more requests; nothing else changes."""
-        old, state = self.arrays, self.state
-        parts = {part: self.live(0, part).copy() for part in ("front", "admitted", "running")}
-        requests, rows = self.requests.copy(), self.row_capacity
-        expiries = old.heaps[:, rows:].copy()
-        seats = int(state[0]["seat_capacity"])
+        old, state, rows = self.arrays, self.state, self.row_capacity
+        old_seats = int(state[0]["seat_capacity"])
         state["row_capacity"] = row_capacity
-        state["seat_capacity"] = self._seats(state[0], row_capacity)
-        slots = records_of((1, self._num_slots(state[0], row_capacity)), REQUEST)
-        heaps = records_of((1, self._num_entries(state[0], row_capacity)), ENTRY)
-        heaps[:, :rows] = old.heaps[:, :rows]
-        heaps[:, row_capacity : row_capacity + expiries.shape[1]] = expiries
-        self.arrays = old._replace(slots=slots, heaps=heaps, **self._more_seats(seats))
-        self.requests[:, :rows] = requests
-        for part, records in parts.items():
-            self.live(0, part)[:] = records
+        state["seat_capacity"] = self._num_seats(state[0], row_capacity)
+        new = self._by_capacity(1, state[0])
+        new["requests"][:, :rows] = old.requests
+        new["seats"][:, : old.seats.shape[1]] = old.seats
+        new["heaps"][:, :rows] = old.heaps[:, :rows]
+        expiries = old.heaps[:, rows:]
+        new["heaps"][:, row_capacity : row_capacity + expiries.shape[1]] = expiries
+        more = int(state[0]["seat_capacity"]) - old_seats
+        admitted_end = int(state[0]["front_size"]) + old_seats
+        stale_end = admitted_end + int(state[0]["block_size"]) + old_seats
+        new["scratch"] = np.insert(old.scratch, [admitted_end] * more + [stale_end] * more, 0, 1)
+        self.arrays = old._replace(**new, tables=self._more_tables(old_seats))
 
-    def _more_seats(self, old_seats: int) -> dict[str, NDArray[np.int64]]:
-        """Return scratch and block tables for more seats, with what those of old hold."""
+    def _more_tables(self, old_seats: int) -> NDArray[np.int64]:
+        """Return block tables for more seats, with what those of old hold."""
         state, old = self.state[0], self.arrays
-        more = int(state["seat_capacity"]) - old_seats
-        scratch = np.insert(old.scratch, [self._itl_start(state) - more] * more, 0, axis=1)
         if not state["enable_prefix_caching"]:
-            return {"scratch": scratch}
+            return old.tables
+        more = int(state["seat_capacity"]) - old_seats
         start = int(state["num_buckets"])
         free, added = int(state["num_free_tables"]), np.arange(more) + old_seats
         tables = np.insert(old.tables, [start + free] * more, added, axis=1)
         room = np.zeros((1, more * int(state["num_blocks"])), np.int64)
         state["num_free_tables"] += more
-        return {"scratch": scratch, "tables": np.hstack([tables, room])}
+        return np.hstack([tables, room])
 
     def add_hash_ids(self, hash_ids: Sequence[int]) -> int:
         """Append ids of a prompt's content to those of all prompts; return where they start."""
@@ -352,19 +393,36 @@ class World:
         self.arrays = self.arrays._replace(events=events)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle needs; the arrays are copied."""
+        """Return what a copy or a pickle needs; the arrays are copied, addresses left out."""
         arrays = {name: np.array(value) for name, value in self.arrays._asdict().items()}
-        return {**self.__dict__, "arrays": arrays}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_memory"}
+        return {**kept, "_arrays": arrays}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore a copy or a pickle."""
         self.__dict__.update(saved)
-        arrays = saved["arrays"]
         records = {
             name: value if value.dtype == np.int64 else as_records(value)
-            for name, value in arrays.items()
+            for name, value in saved["_arrays"].items()
         }
         self.arrays = Arrays(**records)
+
+
+def _memory_of(arrays: Arrays, num_bins: int, key_addresses: tuple[int, int]) -> NDArray[Any]:
+    """Return where arrays and a key function lie, MEMORY (1,)."""
+    memory = np.zeros(1, MEMORY)
+    for name, array in arrays._asdict().items():
+        memory[f"{name}_at"] = array.ctypes.data
+        memory[f"{name}_bytes"] = array.strides[0]
+    memory["num_servers"] = len(arrays.state)
+    memory["num_classes"] = len(arrays.classes)
+    memory["num_trace_rows"] = len(arrays.trace)
+    memory["num_segments"] = len(arrays.segments)
+    memory["num_hash_ids"] = len(arrays.hash_ids)
+    memory["event_capacity"] = arrays.events.shape[1]
+    memory["num_itl_bins"] = num_bins
+    memory["key_at"], memory["key_jit_at"] = key_addresses
+    return memory
 
 
 def no_trace() -> NDArray[Any]:

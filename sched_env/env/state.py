@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from sched_env.errors import ConfigError, did_you_mean
 from sched_env.simulator.simulate import check_seed
 
-STATE_ARRAYS = ("state", "slots", "heaps", "scratch")
+STATE_ARRAYS = (
+    "state",
+    "requests",
+    "seats",
+    "front",
+    "shown",
+    "heaps",
+    "scratch",
+    "blocks",
+    "tables",
+)
 """The arrays of a world that an episode changes; the others are the same for ever."""
 
 _OPTIONS = ("trace_offset", "warmup_s")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sched_env.compiled import compiled
 from sched_env.engine import kernels
-from sched_env.engine.records import Arrays
+from sched_env.engine.memory import memory_at, server_of
 from sched_env.engine.world import World
 from sched_env.policy.decisions import Network, decide
 from sched_env.policy.runtime import ExportedPolicy
@@ -56,8 +56,8 @@ class AskingRun:
         """Empty the server and bring it to its first decision."""
         observations, masks, _ = self._buffers
         self.num_decisions = self.num_invalid_actions = 0
-        kernels.reset_one(self.world.arrays)
-        kernels.begin_decisions(self.world.arrays, self.world.key.addresses, observations, masks)
+        kernels.reset_one(self.world.address)
+        kernels.begin_decisions(self.world.address, observations, masks)
 
     def advance(self, max_decisions: int) -> bool:
         """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
@@ -88,8 +88,7 @@ class DecidingRun(AskingRun):
     def advance(self, max_decisions: int) -> bool:
         """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
         made, invalid = _decide(
-            self.world.arrays,
-            self.world.key.addresses,
+            self.world.address,
             self._network,
             *self._buffers,
             self._logits,
@@ -103,8 +102,7 @@ class DecidingRun(AskingRun):
 
 @compiled
 def _decide(
-    arrays: Arrays,
-    key_addresses: tuple[int, int],
+    address: int,
     network: Network,
     observations: NDArray[Any],
     masks: NDArray[Any],
@@ -114,11 +112,11 @@ def _decide(
     max_decisions: int,
 ) -> tuple[int, int]:
     """Decide and step until the run or the given number ends; return decisions and illegal ones."""
-    state = arrays.state[0]
+    state = server_of(memory_at(address), 0)
     made, invalid = 0, 0
     while made < max_decisions and not (state.terminated or state.truncated):
         decide(network, observations, masks, logits, actions)
-        kernels.step_servers(arrays, key_addresses, actions, observations, masks, results)
+        kernels.step_batch(address, actions, observations, masks, results)
         made += 1
         invalid += int(results[0, 5])
     return made, invalid

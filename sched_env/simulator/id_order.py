@@ -61,9 +61,8 @@ class IdOrder:
         self._numbers = [(place - half) * _GAP for place in range(len(self._texts))]
         ties = world.requests[0]["tie"]
         ties[[self._rows[text] for text in self._texts]] = self._numbers
-        for part in ("front", "admitted", "running"):
-            records = world.live(0, part)
-            records["tie"] = ties[records["row"]]
+        front = world.arrays.front[0]
+        front["tie"] = ties[front["row"]]
         backlog = world.arrays.heaps[0, : int(world.state[0]["num_backlog"])]
         backlog["tie"] = ties[backlog["row"]]
 

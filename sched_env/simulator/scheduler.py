@@ -155,7 +155,7 @@ class Scheduler:
             row_capacity=_FIRST_ROWS,
             num_events=4 * min(self.config.max_num_seqs, _FIRST_ROWS) + 4,
         )
-        kernels.reset_one(self._world.arrays)
+        kernels.reset_one(self._world.address)
         self._ids: list[Hashable] = []
         self._rows: dict[Hashable, int] = {}
         self._id_order = IdOrder()
@@ -216,7 +216,7 @@ class Scheduler:
         self._ids.append(request_id)
         self._rows[request_id] = row
         self._outputs.append([])
-        kernels.submit_one(self._world.arrays, self._order.addresses, row)
+        kernels.submit_one(self._world.address, row)
         self._rejected += self._ids_of(self._take_events(), EVENT_REJECT)
 
     def _fill(
@@ -229,7 +229,7 @@ class Scheduler:
         priority: float,
         arrival_time: float,
     ) -> None:
-        kernels.clear_row(self._world.arrays, row)
+        kernels.clear_row(self._world.address, row)
         request = self._world.requests[0, row]
         self._id_order.place(self._world, request_id, row)
         request["prompt_tokens"] = prompt_len
@@ -268,7 +268,7 @@ class Scheduler:
                 f"schedule() with {len(self._in_flight)} batch(es) in flight: call update() before "
                 "the next one (async_scheduling=True lets a second one fly)"
             )
-        kernels.schedule_one(self._world.arrays, self._order.addresses)
+        kernels.schedule_one(self._world.address)
         running = self._world.live(0, "running")
         batch = running[running["num_scheduled_tokens"] > 0]
         rows, tokens = batch["row"].tolist(), batch["num_scheduled_tokens"].tolist()
@@ -293,7 +293,7 @@ class Scheduler:
             request = self._world.find(0, row)
             if request["finish_reason"] == NOT_ENDED:
                 self._append_token(request)
-        kernels.deliver_one(self._world.arrays, 1.0)
+        kernels.deliver_one(self._world.address, 1.0)
         events = self._take_events()
         ended = set(events["row"][events["kind"] == EVENT_FINISH].tolist())
         finished = [self._ids[row] for row in batch.rows if row in ended]
@@ -304,8 +304,7 @@ class Scheduler:
         row = int(request["row"])
         token = self._sample(self._view(request))
         if self._eos_token_id is not None and token == self._eos_token_id:
-            request["stop_at_tokens"] = request["num_output_tokens"] + 1
-            request["stop_reason"] = STOP
+            self._world.stop(row, int(request["num_output_tokens"]) + 1, STOP)
         self._outputs[row].append(token)
 
     def _take_events(self) -> NDArray[Any]:

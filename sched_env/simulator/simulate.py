@@ -103,8 +103,8 @@ def _run_heuristic(
 
 
 def _drain(world: World) -> None:
-    kernels.reset_one(world.arrays)
-    while not kernels.run(world.arrays, world.key.addresses, _BATCHES_PER_CALL):
+    kernels.reset_one(world.address)
+    while not kernels.run(world.address, _BATCHES_PER_CALL):
         _make_event_room(world, 1)
 
 

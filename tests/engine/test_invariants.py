@@ -41,20 +41,38 @@ def set_state(name: str, change: int) -> Callable[[World], None]:
     return spoil
 
 
-def set_live(part: str, name: str, value: Any, position: int = 0) -> Callable[[World], None]:
+def set_seat(name: str, value: Any) -> Callable[[World], None]:
     def spoil(world: World) -> None:
-        world.live(0, part)[name][position] = value
+        world.seats(0)[name][0] = value
 
     return spoil
 
 
+def set_row(part: str, name: str, value: Any) -> Callable[[World], None]:
+    def spoil(world: World) -> None:
+        world.requests[0, world.live(0, part)["row"][0]][name] = value
+
+    return spoil
+
+
+def cells(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cells of the front and their order, both as views."""
+    return world.arrays.front[0], world.arrays.scratch[0]
+
+
 def swap_front(world: World) -> None:
-    front = world.live(0, "front")
-    front[[0, 1]] = front[[1, 0]].copy()
+    _, order = cells(world)
+    order[[0, 1]] = order[[1, 0]].copy()
 
 
 def lose_one(world: World) -> None:
-    world.live(0, "front")["row"][0] = world.live(0, "front")["row"][1]
+    _, order = cells(world)
+    order[0] = order[1]
+
+
+def resize_first(world: World) -> None:
+    front, order = cells(world)
+    front[order[0]]["num_tokens"] += 1
 
 
 def break_heap(world: World) -> None:
@@ -67,25 +85,26 @@ def overtake(world: World) -> None:
 
 
 def end_without_leaving(world: World) -> None:
-    world.live(0, "running")["status"][0] = FINISHED
+    world.requests[0, world.seats(0)["row"][0]]["status"] = FINISHED
 
 
 SPOILED = {
     "free": (set_state("free_blocks", 1), "blocks"),
     "over": (set_state("free_blocks", 100), "blocks"),
-    "held": (set_live("running", "num_blocks", 19), "blocks"),
-    "waiting holds": (set_live("front", "num_blocks", 1), "blocks"),
+    "held": (set_seat("num_blocks", 19), "blocks"),
+    "waiting holds": (set_row("front", "num_blocks", 1), "blocks"),
     "batch": (set_state("batch_tokens", 1000), "batch"),
-    "computed": (set_live("running", "num_computed_tokens", 99), "progress"),
-    "negative": (set_live("running", "num_computed_tokens", -1), "progress"),
-    "late": (set_live("running", "first_token_s", 1e9), "progress"),
+    "computed": (set_seat("num_computed_tokens", 99), "progress"),
+    "negative": (set_seat("num_computed_tokens", -1), "progress"),
+    "late": (set_row("running", "first_token_s", 1e9), "progress"),
     "swap": (swap_front, "order"),
     "heap": (break_heap, "order"),
     "overtake": (overtake, "order"),
+    "cell": (resize_first, "front"),
     "lost": (lose_one, "places"),
     "status": (end_without_leaving, "places"),
-    "never preempted": (set_live("front", "status", PREEMPTED), "places"),
-    "running waits": (set_live("running", "status", WAITING), "places"),
+    "never preempted": (set_row("front", "status", PREEMPTED), "places"),
+    "running waits": (set_row("running", "status", WAITING), "places"),
     "count": (set_state("num_waiting", -1), "conservation"),
     "ended": (set_state("num_finished", 1), "conservation"),
     "seats": (lambda world: world.state.__setitem__("max_num_seqs", 1), "seats"),

@@ -67,10 +67,10 @@ def test_cases_18_and_19_nothing_is_lost_and_seats_hold_after_every_batch(policy
     )
     key: Any = resolve_policy(policy)
     world = run_world(env, table, key, seed=1, until_s=1e9)
-    kernels.reset_one(world.arrays)
+    kernels.reset_one(world.address)
     before, most, is_over = None, 0, False
     while not is_over:
-        is_over = kernels.run(world.arrays, key.addresses, 1)
+        is_over = kernels.run(world.address, 1)
         before = check_invariants(world, before=before)
         most = max(most, int(before.state["num_running"]))
     assert before is not None
