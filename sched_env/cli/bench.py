@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -24,7 +24,8 @@ MOST_SECONDS = 3600
 class BenchArguments:
     """Measure the speed on this machine: the batched environment, whole traces, plain Python.
 
-    Every figure is the best of --repeats measurements on one core; run it on an idle machine.
+    Every figure is the median of --repeats measurements on one core, all taken in turn; run it on
+    an idle machine.
     """
 
     num_envs: int = 64
@@ -36,10 +37,10 @@ class BenchArguments:
     num_plain_requests: int = 300
     """Requests of the trace that the uncompiled core simulates; 0 leaves it out."""
 
-    repeats: int = 3
-    """Measurements of which the best counts."""
+    repeats: int = 5
+    """Measurements of which the median counts."""
 
-    seconds: float = 2.0
+    seconds: float = 1.0
     """Time of one measurement, in seconds."""
 
     out: Annotated[str, tyro.conf.arg(metavar="FILE")] = ""
@@ -54,27 +55,35 @@ def run(arguments: BenchArguments) -> None:
     from sched_env.evaluation.table import TextTable, print_tables
 
     how = {"repeats": arguments.repeats, "seconds": arguments.seconds}
-    cartpole = speed.cartpole(**how)
-    batched = speed.batched_env(arguments.num_envs, **how)
-    whole = speed.full_trace(arguments.num_requests, **how)
-    speeds = [cartpole, batched, whole]
-    ratios = [("batched environment over CartPole-v1", batched.per_s / cartpole.per_s)]
+    num_envs = arguments.num_envs
+    works = [speed.cartpole(), speed.scalar_env(), speed.batched_env(num_envs)]
+    works += [speed.batched_env(num_envs, load) for load in speed.LOADS]
+    speeds = speed.measure(works, **how)
+    ratios = [(f"{one.name} over {speeds[0].name}", one.over(speeds[0])) for one in speeds[1:]]
+    speeds += speed.measure([speed.full_trace(arguments.num_requests)], **how)
     if arguments.num_plain_requests > 0:
-        compiled = speed.full_trace(arguments.num_plain_requests, **how)
+        works = [speed.full_trace(arguments.num_plain_requests)]
+        (compiled,) = speed.measure(works, **how)
         plain = speed.plain_python(arguments.num_plain_requests)
         speeds += [compiled, plain]
         ratios.append(("compiled core over plain Python", compiled.per_s / plain.per_s))
     machine = describe_machine()
-    print(f"{machine['processor']}, Python {machine['python']}")
-    rows = tuple((one.name, f"{one.per_s:,.0f}", f"{one.unit}/s") for one in speeds)
+    print(f"{machine['processor']}, Python {machine['python']}, numba {_version(machine, 'numba')}")
+    rows = tuple(
+        (one.name, f"{one.per_s:,.0f}", f"{one.best_per_s:,.0f}", f"{one.unit}/s") for one in speeds
+    )
     print_tables(
         [
-            TextTable("Speed", ("measurement", "best", "unit"), rows),
+            TextTable("Speed", ("measurement", "median", "best", "unit"), rows),
             TextTable("Ratios", ("", "times"), tuple((n, f"{r:.1f}") for n, r in ratios)),
         ]
     )
     if arguments.out:
         _write(Path(arguments.out), speeds, ratios, machine)
+
+
+def _version(machine: dict[str, Any], package: str) -> str:
+    return machine["packages"].get(package, "?")
 
 
 def _check(arguments: BenchArguments) -> None:

@@ -1,13 +1,22 @@
-"""How fast the parts run on this machine, each the best of a few short measurements."""
+"""How fast the parts run on this machine.
+
+Whatever is compared is measured in turn, round after round, so that what else the machine does
+disturbs all alike. A speed is the median over the rounds, a ratio the median of the ratios within
+a round.
+"""
 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import gymnasium as gym
 import numba
@@ -19,9 +28,29 @@ from sched_env.config import EnvConfig
 from sched_env.errors import SchedEnvError
 from sched_env.simulator import simulate
 from sched_env.workload import synthesize
+from sched_env.workload.convert import write_trace
 
 ENV_ID = "sched_env/ContinuousBatching-v0"
 _PLAIN_PYTHON_MEASUREMENT = "from sched_env.cli.speed import print_plain_speed; print_plain_speed()"
+
+
+class Load(NamedTuple):
+    """Traffic on a server: chatbot requests per second and KV blocks of 16 tokens."""
+
+    name: str
+    rate_rps: float
+    num_blocks: int
+
+
+LOADS = (Load("busy", 24.0, 600), Load("KV-tight", 40.0, 300), Load("idle", 2.0, 600))
+
+
+class Work(NamedTuple):
+    """Something to measure: ``run`` does some of it and returns how much."""
+
+    name: str
+    unit: str
+    run: Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -30,32 +59,44 @@ class Speed:
 
     Attributes:
         name: what was run.
-        per_s: how many per second.
-        unit: of what.
+        unit: what is counted.
+        per_s: how many per second of processor time, the median of the rounds.
+        best_per_s: in the best round.
+        rounds_per_s: in each round.
     """
 
     name: str
-    per_s: float
     unit: str
+    per_s: float
+    best_per_s: float
+    rounds_per_s: tuple[float, ...]
+
+    def over(self, other: Speed) -> float:
+        """Return how many times as fast as ``other`` it is, the median over the rounds."""
+        pairs = zip(self.rounds_per_s, other.rounds_per_s, strict=True)
+        return statistics.median(one / two for one, two in pairs)
 
 
-def best_rate(run: Callable[[], int], *, repeats: int, seconds: float) -> float:
-    """Return the best rate per second of processor time of ``run``, which returns how much it did.
-
-    The best of several measurements is the one that other work on the machine disturbed least.
-    """
-    run()  # compiles what is not compiled yet
-    best = 0.0
-    for _ in range(repeats):
-        done, started_s = 0, time.process_time()
-        while (elapsed_s := time.process_time() - started_s) < seconds:
-            done += run()
-        best = max(best, done / elapsed_s)
-    return best
+def measure(works: Sequence[Work], *, repeats: int, seconds: float) -> list[Speed]:
+    """Measure each work for ``seconds``, all of them in turn, ``repeats`` times."""
+    for work in works:
+        work.run()  # compiles what is not compiled yet
+    rounds = [[_rate(work.run, seconds) for work in works] for _ in range(repeats)]
+    return [
+        Speed(work.name, work.unit, statistics.median(rates), max(rates), rates)
+        for work, rates in zip(works, zip(*rounds, strict=True), strict=True)
+    ]
 
 
-def cartpole(*, repeats: int, seconds: float) -> Speed:
-    """Measure the plain ``gym.make`` loop of CartPole-v1."""
+def _rate(run: Callable[[], int], seconds: float) -> float:
+    done, started_s = 0, time.process_time()
+    while (elapsed_s := time.process_time() - started_s) < seconds:
+        done += run()
+    return done / elapsed_s
+
+
+def cartpole() -> Work:
+    """Return the plain ``gym.make`` loop of CartPole-v1."""
     env = gym.make("CartPole-v1")
     env.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, 1000).tolist()
@@ -67,18 +108,41 @@ def cartpole(*, repeats: int, seconds: float) -> Speed:
                 env.reset()
         return len(actions)
 
-    rate = best_rate(loop, repeats=repeats, seconds=seconds)
-    env.close()
-    return Speed("CartPole-v1, gym.make loop", rate, "steps")
+    return Work("CartPole-v1, gym.make loop", "steps", loop)
 
 
-def batched_env(num_envs: int, *, repeats: int, seconds: float) -> Speed:
-    """Measure the vector environment under random legal actions, observations and masks written.
+def scalar_env() -> Work:
+    """Return the ``gym.make`` loop of one standard server under random legal actions."""
+    env = gym.make(ENV_ID)
+    _, info = env.reset(seed=0)
+    masks = info["action_mask"][None]
+    actions = np.zeros(1, np.int64)
+    draws = np.random.default_rng(0).random((1000, 1))
+
+    def loop() -> int:
+        nonlocal masks
+        for draw in draws:
+            _draw_legal(masks, draw, actions)
+            _, _, terminated, truncated, info = env.step(actions[0])
+            if terminated or truncated:
+                _, info = env.reset()
+            masks = info["action_mask"][None]
+        return len(draws)
+
+    return Work("ContinuousBatching-v0, gym.make loop", "steps", loop)
+
+
+def batched_env(num_envs: int, load: Load | None = None) -> Work:
+    """Return a vector environment under random legal actions, observations and masks written.
 
     The actions are drawn in compiled code and count towards the time. Buffers are used in place
     (``copy=False``), as a native trainer would.
+
+    Args:
+        num_envs: Servers.
+        load: Traffic and size of each; the standard server of the comparisons if there is none.
     """
-    envs = gym.make_vec(ENV_ID, num_envs=num_envs, copy=False)
+    envs = _make_envs(num_envs, load)
     _, infos = envs.reset(seed=0)
     mask = infos["action_mask"]
     actions = np.zeros(num_envs, np.int64)
@@ -92,9 +156,23 @@ def batched_env(num_envs: int, *, repeats: int, seconds: float) -> Speed:
             mask = infos["action_mask"]
         return draws.size
 
-    rate = best_rate(loop, repeats=repeats, seconds=seconds)
-    envs.close()
-    return Speed(f"ContinuousBatching-v0, {num_envs} envs batched", rate, "steps")
+    name = "standard server" if load is None else load.name
+    return Work(f"ContinuousBatching-v0, {num_envs} envs, {name}", "steps", loop)
+
+
+def _make_envs(num_envs: int, load: Load | None) -> gym.vector.VectorEnv:
+    if load is None:
+        return gym.make_vec(ENV_ID, num_envs=num_envs, copy=False)
+    with tempfile.TemporaryDirectory() as folder:
+        table = synthesize("chatbot", duration_s=600.0, rate_rps=load.rate_rps, seed=0)
+        trace = write_trace(table, Path(folder) / f"{load.name}.parquet")
+        config = {
+            "trace": str(trace),
+            "split": "all",
+            "scheduler": {"num_blocks": load.num_blocks},
+            "episode": {"load": None},
+        }
+        return gym.make_vec(ENV_ID, num_envs=num_envs, config=config, copy=False)
 
 
 @numba.njit
@@ -103,16 +181,16 @@ def _draw_legal(
 ) -> None:
     """Fill ``actions`` (n,) with one of each row's legal ones, by ``draws`` (n,) in [0, 1)."""
     for row in range(len(actions)):
-        left = int(draws[row] * masks[row].sum())
-        for action in range(masks.shape[1]):
-            left -= masks[row, action]
-            if left < 0:
-                actions[row] = action
-                break
+        skipped = int(draws[row] * masks[row].sum())
+        seen, action = 0, 0
+        for place in range(masks.shape[1]):  # to the end: no branch that cannot be foreseen
+            seen += masks[row, place]
+            action += seen <= skipped
+        actions[row] = action
 
 
-def full_trace(num_requests: int, *, repeats: int, seconds: float) -> Speed:
-    """Measure a whole trace under fcfs, from the request table to the result."""
+def full_trace(num_requests: int) -> Work:
+    """Return a whole trace under fcfs, from the request table to the result."""
     table = synthesize("azure_conv", num_requests=num_requests, seed=0)
     config = EnvConfig()
 
@@ -120,8 +198,7 @@ def full_trace(num_requests: int, *, repeats: int, seconds: float) -> Speed:
         simulate(table, "fcfs", config)
         return num_requests
 
-    rate = best_rate(once, repeats=repeats, seconds=seconds)
-    return Speed(f"azure_conv, {num_requests:,} requests, fcfs", rate, "requests")
+    return Work(f"azure_conv, {num_requests:,} requests, fcfs", "requests", once)
 
 
 def plain_python(num_requests: int) -> Speed:
@@ -137,7 +214,8 @@ def plain_python(num_requests: int) -> Speed:
         reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise SchedEnvError(f"the plain Python run failed: {reason[0]}")
     name = f"azure_conv, {num_requests:,} requests, fcfs, plain Python"
-    return Speed(name, float(done.stdout), "requests")
+    rate = float(done.stdout)
+    return Speed(name, "requests", rate, rate, (rate,))
 
 
 def print_plain_speed() -> None:

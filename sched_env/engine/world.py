@@ -121,6 +121,10 @@ class World:
         count_itl: Whether to count inter-token latencies.
         hash_ids: int64, ids of the content of the trace's prompts, for prefix caching.
 
+    Attributes:
+        key: Order of the waiting requests.
+        address: Where compiled code finds the servers: the address of a MEMORY record.
+
     Raises:
         ConfigError: The machine's memory cannot hold them.
     """
@@ -218,11 +222,7 @@ class World:
     def arrays(self, arrays: Arrays) -> None:
         self._arrays = arrays
         self._memory = _memory_of(arrays, self._num_bins, self.key.addresses)
-
-    @property
-    def address(self) -> int:
-        """Return where compiled code finds the servers: the address of a MEMORY record."""
-        return self._memory.ctypes.data
+        self.address = int(self._memory.ctypes.data)
 
     @property
     def num_servers(self) -> int:

@@ -194,8 +194,8 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         results = self._results.copy()
         if num_over or self._limit:
             self._settle_ends(results, restarted)
-        terminated = results[:, _TERMINATED] > 0
-        truncated = results[:, _TRUNCATED] > 0
+        terminated = results[:, _TERMINATED].astype(np.bool_)
+        truncated = results[:, _TRUNCATED].astype(np.bool_)
         infos = self._infos(results)
         if num_over or self._limit:
             self._ended = terminated | truncated
@@ -261,7 +261,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
             f"_{self.elapsed_name}": everywhere,
             "discount": results[:, _DISCOUNT],
             "_discount": everywhere,
-            "invalid_action": results[:, _INVALID] > 0,
+            "invalid_action": results[:, _INVALID].astype(np.bool_),
             "_invalid_action": everywhere,
         }
 

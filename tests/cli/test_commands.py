@@ -120,11 +120,14 @@ def test_bench_prints_speeds_and_ratios(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", *small, "--repeats", "1", "--seconds", "0.01", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     figures = json.loads(out.read_text())
-    assert [one["unit"] for one in figures["speeds"]] == ["steps"] * 2 + ["requests"] * 3
+    assert [one["unit"] for one in figures["speeds"]] == ["steps"] * 6 + ["requests"] * 3
     for one in figures["speeds"]:
         assert one["per_s"] > 0
         assert f"{one['per_s']:,.0f}" in shown
-    assert len(figures["ratios"]) == 2
+        assert one["best_per_s"] >= one["per_s"]
+    assert len(figures["ratios"]) == 6
+    for load in ("standard server", "busy", "KV-tight", "idle"):
+        assert any(load in name for name in figures["ratios"])
 
 
 @pytest.mark.parametrize("option", ["--num-envs", "--num-requests", "--repeats", "--seconds"])
