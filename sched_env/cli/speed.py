@@ -115,19 +115,17 @@ def scalar_env() -> Work:
     """Return the ``gym.make`` loop of one standard server under random legal actions."""
     env = gym.make(ENV_ID)
     _, info = env.reset(seed=0)
-    masks = info["action_mask"][None]
-    actions = np.zeros(1, np.int64)
-    draws = np.random.default_rng(0).random((1000, 1))
+    places = np.random.default_rng(0).integers(0, len(info["action_mask"]), 1000).tolist()
 
     def loop() -> int:
-        nonlocal masks
-        for draw in draws:
-            _draw_legal(masks, draw, actions)
-            _, _, terminated, truncated, info = env.step(actions[0])
+        nonlocal info
+        for place in places:  # the next legal action from there on, or else the first
+            legal = info["action_mask"].tobytes()
+            action = legal.find(1, place)
+            _, _, terminated, truncated, info = env.step(action if action >= 0 else legal.find(1))
             if terminated or truncated:
                 _, info = env.reset()
-            masks = info["action_mask"][None]
-        return len(draws)
+        return len(places)
 
     return Work("ContinuousBatching-v0, gym.make loop", "steps", loop)
 

@@ -48,6 +48,9 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
         self.action_space = spaces.Discrete(self.layout.num_actions)
         self._observations, self._masks, self._results = world.buffers()
+        # The one row of each, for indexing costs more than a small copy.
+        self._observation, self._mask = self._observations[0], self._masks[0]
+        self._result = self._results[0]
         self._actions = np.zeros(1, np.int64)
         self._raises = raises
         self._is_reset = False
@@ -91,7 +94,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return the legal actions, bool (num_actions,)."""
-        return self._masks[0].astype(np.bool_)
+        return self._mask.astype(np.bool_)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -124,7 +127,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         self._start_episode(given)
         self._is_reset = True
         info = {self.elapsed_name: 0.0, "discount": 1.0, "invalid_action": False}
-        return self._observations[0].copy(), {"action_mask": self._masks[0].copy(), **info}
+        return self._observation.copy(), {"action_mask": self._mask.copy(), **info}
 
     def step(
         self, action: np.int64 | int
@@ -140,9 +143,9 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         if self._raises:
             refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_), self._action_name)
         self._world.step(self._actions, self._observations, self._masks, self._results)
-        reward, terminated, truncated, elapsed, discount, invalid = self._results[0].tolist()
+        reward, terminated, truncated, elapsed, discount, invalid = self._result.tolist()
         info: dict[str, Any] = {
-            "action_mask": self._masks[0].copy(),
+            "action_mask": self._mask.copy(),
             self.elapsed_name: elapsed,
             "discount": discount,
             "invalid_action": invalid > 0,
@@ -152,7 +155,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         if self.render_mode == "human":
             print(self._draw_text())
         is_over = terminated > 0
-        return self._observations[0].copy(), reward, is_over, truncated > 0 and not is_over, info
+        return self._observation.copy(), reward, is_over, truncated > 0 and not is_over, info
 
     def render(self) -> Any:
         """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print."""
