@@ -124,12 +124,13 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
     context = state.batch_context_tokens
     num_decodes = state.batch_decodes
     started_s = state.clock_s
-    done = 0
+    done, place = 0, 0  # of the next token among those that a block holds
     while done < iterations:
         if done > 0:
-            need = growth_of(state)[(done - 1) % state.block_size]
+            need = growth_of(state)[place]
             if state.clock_s >= alarm_s or need > state.free_blocks:
                 break
+            place = place + 1 if place + 1 < state.block_size else 0
             state.free_blocks -= need
             context += num_decodes
             started_s = state.clock_s
@@ -148,13 +149,15 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
 
 @compiled_part
 def _plan_growth(state: Any) -> None:
-    """Count, for each of the next ``block_size`` tokens, the requests that need a block for it."""
+    """Count, for each of the next ``block_size`` tokens, the requests that need a block for it.
+
+    A request's last block always holds a token, so there is room for less than a block.
+    """
     block_size = state.block_size
     growth_of(state)[:block_size] = 0
     for i in range(state.num_running):
         request = running_of(state)[i]
-        room = request.num_blocks * block_size - request.num_computed_tokens
-        growth_of(state)[room % block_size] += 1
+        growth_of(state)[request.num_blocks * block_size - request.num_computed_tokens] += 1
 
 
 @compiled_part
@@ -163,19 +166,20 @@ def deliver(state: Any, iterations: int) -> None:
     state.num_computed_tokens += state.batch_tokens + (iterations - 1) * state.batch_decodes
     if state.batch_decodes > 0:
         state.progress_iteration = state.iteration
-    kept = 0
+    kept, running = 0, running_of(state)
+    knows_blocks = iterations > 1 and state.enable_prefix_caching
     for position in range(state.num_running):
-        request = running_of(state)[position]
+        request = running[position]
         if request.num_scheduled_tokens > 0:
             request.num_scheduled_tokens = 0
             if request.num_computed_tokens == num_tokens(request):
                 append_tokens(state, request, iterations)
-            if iterations > 1 and state.enable_prefix_caching:
+            if knows_blocks:
                 know_blocks(state, request, request.num_computed_tokens)
             if request.num_output_tokens == request.stop_at_tokens:
                 settle(state, request, FINISHED, requests_of(state)[request.row].stop_reason)
                 continue
         if kept < position:
-            running_of(state)[kept] = running_of(state)[position]
+            running[kept] = request
         kept += 1
     state.num_running = kept

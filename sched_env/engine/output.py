@@ -11,7 +11,7 @@ from sched_env.engine.events import record
 from sched_env.engine.memory import itl_counts_of, requests_of
 from sched_env.engine.pool import note_blocks
 from sched_env.engine.records import EVENT_FIRST_TOKEN
-from sched_env.engine.sizes import blocks_for
+from sched_env.engine.sizes import blocks_to_grow
 
 ITL_BINS = 2048
 ITL_FIRST_S = 1e-5
@@ -45,11 +45,11 @@ def append_tokens(state: Any, request: Any, iterations: int) -> None:
 @compiled_part
 def _catch_up(state: Any, request: Any, iterations: int) -> None:
     """Note what the iterations after the first computed, for which blocks are counted already."""
-    request.num_computed_tokens += iterations - 1
-    num_blocks = blocks_for(request.num_computed_tokens, state.block_size)
+    need = blocks_to_grow(request, iterations - 1, state.block_size)
     if state.enable_prefix_caching:
-        note_blocks(state, request, num_blocks - request.num_blocks)
-    request.num_blocks = num_blocks
+        note_blocks(state, request, need)
+    request.num_blocks += need
+    request.num_computed_tokens += iterations - 1
 
 
 @compiled_part

@@ -18,6 +18,7 @@ from sched_env.engine.memory import running_of
 from sched_env.engine.preemption import preempt, victim
 from sched_env.engine.progress import break_livelock, drop_stuck_head
 from sched_env.engine.records import KV_CAPACITY
+from sched_env.engine.sizes import num_tokens
 from sched_env.engine.waiting import reorder
 
 
@@ -47,7 +48,7 @@ def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
     A victim that stood earlier has its tokens withdrawn, so its budget is free again; a request
     that is its own victim is passed over.
     """
-    position = 0
+    position = _schedule_decodes(state)
     while position < state.num_running and state.batch_tokens < state.max_num_batched_tokens:
         tokens = tokens_to_schedule(state, running_of(state)[position], prefill_cap)
         is_victim = False
@@ -67,6 +68,40 @@ def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
         if tokens > 0:
             assign(state, running_of(state)[position], tokens)
         position += 1
+
+
+@compiled_part
+def _schedule_decodes(state: Any) -> int:
+    """Give the decodes that stand first one token each, while blocks last; return how many.
+
+    It is what ``tokens_to_schedule``, ``grow`` and ``assign`` come to for a decode, with the sums
+    in registers: most requests of most batches are decodes.
+    """
+    if state.async_scheduling or state.enable_prefix_caching:
+        return 0
+    running, block_size, free_blocks = running_of(state), state.block_size, state.free_blocks
+    context, position = 0, 0
+    most = min(state.num_running, state.max_num_batched_tokens)
+    while position < most:
+        seat = running[position]
+        computed = seat.num_computed_tokens
+        is_decode = seat.num_output_tokens > 0 and num_tokens(seat) == computed + 1
+        if seat.is_prefill_chunk or not is_decode:
+            break
+        if computed == seat.num_blocks * block_size:
+            if free_blocks == 0:
+                break
+            free_blocks -= 1
+            seat.num_blocks += 1
+        seat.num_scheduled_tokens = 1
+        seat.num_computed_tokens = computed + 1
+        context += computed + 1
+        position += 1
+    state.free_blocks = free_blocks
+    state.batch_decodes = position
+    state.batch_tokens = position
+    state.batch_context_tokens = context
+    return position
 
 
 @compiled_part

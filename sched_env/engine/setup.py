@@ -290,13 +290,19 @@ def run_world(
     until_s: float,
     num_events: int = 0,
     count_itl: bool = True,
+    shows_requests: bool = True,
 ) -> World:
-    """Return one server that is about to receive all requests of a table."""
+    """Return one server that is about to receive all requests of a table.
+
+    A key function needs no ``shows_requests``: nothing is kept for an observation then.
+    """
     check_classes([table], env.service)
     trace = trace_records([table])
     settings = server_settings(env, [table])
     settings |= {"horizon_s": until_s, "interval_scale": 1.0, "num_rows": len(table), "seed": seed}
     hash_ids, settings["hash_block_tokens"] = content_ids(env.scheduler, [table])
+    if not shows_requests:
+        settings |= {"num_waiting_slots": 0, "num_running_slots": 0}
     return World(
         1,
         settings,

@@ -97,7 +97,15 @@ def _run_heuristic(
 ) -> SimulationResult:
     until_s = _cut_off_s(table)
     num_events = _FIRST_EVENTS if record_events else 0
-    world = run_world(env, table, key, seed=seed, until_s=until_s, num_events=num_events)
+    world = run_world(
+        env,
+        table,
+        key,
+        seed=seed,
+        until_s=until_s,
+        num_events=num_events,
+        shows_requests=False,
+    )
     _drain(world)
     return read_result(world, 0, len(table), 0, 0)
 
@@ -208,6 +216,7 @@ def fcfs_capacity_rps(table: RequestTable, env: EnvConfig) -> float:
         seed=0,
         until_s=math.inf,
         count_itl=False,
+        shows_requests=False,
     )
     _drain(world)
     drained_s = float(world.state[0]["clock_s"])
