@@ -10,6 +10,7 @@ element-wise operations are the package's formulas, the rest is interpolated fro
 from __future__ import annotations
 
 import difflib
+import importlib
 import itertools
 import logging
 from collections.abc import Iterator
@@ -119,11 +120,10 @@ def _short(model: str) -> str:
 
 
 def _engine(system: str, model: str, tp: int, precision: AicPrecision) -> Any:
-    from aiconfigurator_core.sdk.engine import EngineHandle
-
+    engine_handle = importlib.import_module(f"{_MODULE}.sdk.engine").EngineHandle
     with _quiet():
         try:
-            engine = EngineHandle.compile(
+            engine = engine_handle.compile(
                 model,
                 system,
                 _BACKEND,
