@@ -120,10 +120,10 @@ def _short(model: str) -> str:
 
 
 def _engine(system: str, model: str, tp: int, precision: AicPrecision) -> Any:
-    handle: Any = importlib.import_module("aiconfigurator_core.sdk.engine").EngineHandle
+    engine_handle = importlib.import_module(f"{_MODULE}.sdk.engine").EngineHandle
     with _quiet():
         try:
-            engine = handle.compile(
+            engine = engine_handle.compile(
                 model,
                 system,
                 _BACKEND,

@@ -30,6 +30,9 @@ LATENCIES = ("ttft", "tpot", "e2el", "queue_wait")
 
 PERCENTILES = (50, 90, 99)
 
+PATIENCE_FACTOR = 10.0
+"""A simulation that lasts this many times as long as the real run is cut off."""
+
 RESULT_FILE = "replay.json"
 REQUESTS_FILE = "requests.csv"
 SETTINGS_FILE = "settings.json"
@@ -101,8 +104,10 @@ def replay_run(run: ServedRun, scheduler: SchedulerConfig, cost: CostConfig) -> 
         UnknownNameError: The step-time model names something unknown.
         ConfigError: The step-time model cannot be read.
     """
+    if scheduler.policy == "fcfs" and scheduler.victim is None:
+        scheduler = scheduler.replace(victim="tail")
     env = EnvConfig(scheduler=scheduler, cost=cost, service=ServiceConfig(shed_hopeless=False))
-    result = simulate(run.requests, "fcfs", env)
+    result = simulate(run.requests, "fcfs", env, until_s=PATIENCE_FACTOR * run.makespan_s)
     rows = result.requests
     arrival_s = run.requests.arrival_time_s
     num_gaps = run.requests.output_tokens.astype(np.float64) - 1

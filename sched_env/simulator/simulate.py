@@ -42,6 +42,7 @@ def simulate(
     load: float | None = None,
     record_events: bool = False,
     allow_privileged: bool = False,
+    until_s: float | None = None,
 ) -> SimulationResult:
     """Serve all requests of ``table`` under ``policy`` until the last one has ended.
 
@@ -53,6 +54,7 @@ def simulate(
         load: Arrival rate over what fcfs can drain; ``None`` keeps the table's own arrivals.
         record_events: Whether to keep the event log.
         allow_privileged: Accept a heuristic that reads true output lengths.
+        until_s: When the run is cut off; ``None``: at ``DRAIN_FACTOR`` times the arrivals' window.
 
     Raises:
         ConfigError: The load or the seed is not allowed, or the observation is privileged.
@@ -71,10 +73,12 @@ def simulate(
     decider = resolve_policy(policy, allow_privileged=allow_privileged)
     if load is not None:
         table = at_load(table, load, fcfs_capacity_rps(table, env))
+    if until_s is None:
+        until_s = _cut_off_s(table)
     if isinstance(decider, Heuristic):
         env = env.replace(scheduler=decider.on_server(env.scheduler))
-        return _run_heuristic(table, decider, env, seed, record_events)
-    return _run_deciding(table, decider, env, seed, record_events)
+        return _run_heuristic(table, decider, env, seed, until_s, record_events)
+    return _run_deciding(table, decider, env, seed, until_s, record_events)
 
 
 def check_seed(seed: int) -> None:
@@ -93,9 +97,13 @@ def _cut_off_s(table: RequestTable) -> float:
 
 
 def _run_heuristic(
-    table: RequestTable, key: Heuristic, env: EnvConfig, seed: int, record_events: bool
+    table: RequestTable,
+    key: Heuristic,
+    env: EnvConfig,
+    seed: int,
+    until_s: float,
+    record_events: bool,
 ) -> SimulationResult:
-    until_s = _cut_off_s(table)
     num_events = _FIRST_EVENTS if record_events else 0
     world = run_world(
         env,
@@ -126,9 +134,13 @@ def _make_event_room(world: World, count: int) -> None:
 
 
 def _run_deciding(
-    table: RequestTable, policy: ExportedPolicy, env: EnvConfig, seed: int, record_events: bool
+    table: RequestTable,
+    policy: ExportedPolicy,
+    env: EnvConfig,
+    seed: int,
+    until_s: float,
+    record_events: bool,
 ) -> SimulationResult:
-    until_s = _cut_off_s(table)
     env = seen_by(policy, env)
     screen = cast("Heuristic", resolve_policy(env.observation.screen))
     num_events = _FIRST_EVENTS if record_events else 0
