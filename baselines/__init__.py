@@ -12,6 +12,13 @@ from sched_env.baselines.fixed_priority import fixed_priority
 from sched_env.baselines.least_attained import least_attained
 from sched_env.baselines.mlfq import mlfq
 from sched_env.baselines.random_order import random_order
+from sched_env.baselines.server_switches import (
+    least_computed_victim,
+    most_blocks_victim,
+    no_evict,
+    skip_ahead,
+    watermark,
+)
 from sched_env.baselines.sjf import sjf
 from sched_env.baselines.sjf_aging import sjf_aging
 from sched_env.baselines.srpt import srpt
@@ -26,10 +33,15 @@ __all__ = [
     "fcfs",
     "fixed_priority",
     "least_attained",
+    "least_computed_victim",
     "mlfq",
+    "most_blocks_victim",
+    "no_evict",
     "random_order",
     "sjf",
     "sjf_aging",
+    "skip_ahead",
     "srpt",
+    "watermark",
     "weighted_sjf",
 ]

@@ -37,7 +37,14 @@ from sched_env.policy.protocol import KeyFunction, ParameterValue
 HIDDEN_FIELDS = ("output_tokens", "stop_at_tokens", "stop_reason")
 """Fields of a request that no server knows in advance; a key that reads one is privileged."""
 
-BUDGETS = ("max_num_batched_tokens", "max_num_seqs", "num_blocks", "block_size", "max_model_len")
+BUDGETS = (
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "num_blocks",
+    "block_size",
+    "max_model_len",
+    "swap_s_per_block",
+)
 """What a server has to give: the same for every policy that is compared."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(:[A-Za-z_]\w*)?|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -56,6 +63,7 @@ class Heuristic:
         parameters: The constants in the key, for results and reports.
         scheduler: Switches of the server that belong to the policy, such as its victim rule: fields
             of ``SchedulerConfig`` other than `BUDGETS`, laid over those of the environment.
+        base: The policy that this one differs from by its switches, or ``None``.
     """
 
     name: str
@@ -64,6 +72,7 @@ class Heuristic:
     reference: str = ""
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)
+    base: Self | None = None
     kind: Literal["heuristic"] = field(default="heuristic", init=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +107,21 @@ class Heuristic:
         """The compiled key; held here because its addresses die with it."""
         return _compile(self.name, self.function)
 
+    def with_switches(self, name: str, reference: str, **scheduler: Any) -> Self:
+        """Return the same order of requests with switches of the server, under another name.
+
+        Args:
+            name: Lower-case letters, digits and ``_``.
+            reference: A paper, a book or a system that describes the switches.
+            scheduler: Fields of ``SchedulerConfig``, no budgets.
+
+        Raises:
+            PolicyError: If the name is malformed, or a switch is a budget or unknown.
+        """
+        parameters = {**self.parameters, **scheduler}
+        made_of = self.function, self.static, reference, parameters, scheduler, self
+        return type(self)(name, *made_of)
+
     def on_server(self, config: SchedulerConfig) -> SchedulerConfig:
         """Return a server's budgets and rules with the policy's own switches laid over them."""
         return config.replace(**self.scheduler) if self.scheduler else config
@@ -124,12 +148,19 @@ class Heuristic:
 
         What `heuristic` made stands where its function stood, so it is pickled by that place.
         """
+        if self.base is not None:
+            return _switched, (self.base, self.name, self.reference, dict(self.scheduler))
         place = self.function.__module__, self.function.__qualname__
         if getattr(sys.modules.get(place[0]), place[1], None) is self:
             return _at_place, place
         parameters, scheduler = dict(self.parameters), dict(self.scheduler)
         made_of = self.name, self.function, self.static, self.reference, parameters, scheduler
         return type(self), made_of
+
+
+def _switched(base: Heuristic, name: str, reference: str, switches: dict[str, Any]) -> Heuristic:
+    """Return a heuristic with switches, as it was before it was pickled."""
+    return base.with_switches(name, reference, **switches)
 
 
 def _at_place(module_name: str, name: str) -> Heuristic:

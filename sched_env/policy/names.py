@@ -49,4 +49,5 @@ def find_registered(name: str) -> Any:
 def _origin(policy: Registered) -> str:
     """Return where in the code a policy is made: by its key function, or by what holds its name."""
     made_by = getattr(policy, "function", type(policy))
-    return f"{made_by.__module__}.{made_by.__qualname__}"
+    switches = getattr(policy, "scheduler", None)
+    return f"{made_by.__module__}.{made_by.__qualname__}{f' with {switches}' if switches else ''}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,15 @@ NAMES = (
     "srpt",
     "weighted_sjf",
 )
+
+
+SWITCHED = {
+    "least_computed_victim": {"victim": "least_computed"},
+    "most_blocks_victim": {"victim": "most_blocks_per_token"},
+    "no_evict": {"no_evict": "predicted"},
+    "skip_ahead": {"skip_ahead": 8},
+    "watermark": {"watermark": 0.05},
+}
 
 
 def work_s(one: Any) -> float:
@@ -118,7 +128,8 @@ def order_by(key: Any, requests: Any, now: float) -> list[int]:
 
 def test_all_have_names_references_and_definitions() -> None:
     assert {name for name in known_policies() if isinstance(resolve_policy(name), Heuristic)} == {
-        *NAMES
+        *NAMES,
+        *SWITCHED,
     }
     assert {*DEFINITIONS, "random"} == {*NAMES}
     for name in NAMES:
@@ -305,3 +316,29 @@ def test_clairvoyance_is_privileged_and_never_run_by_accident() -> None:
         record_events=True,
     )
     assert admissions(seen) == [0, 2, 1]
+
+
+@pytest.mark.parametrize("name", sorted(SWITCHED))
+def test_switched_servers_differ_from_weighted_sjf_by_one_switch(name: str) -> None:
+    made, base = resolve_policy(name), resolve_policy("weighted_sjf")
+    assert isinstance(made, Heuristic)
+    assert made.scheduler == SWITCHED[name]
+    assert made.base is base
+    assert pickle.loads(pickle.dumps(made)).scheduler == made.scheduler
+    rng = np.random.default_rng(7)
+    table = RequestTable.from_columns(
+        arrival_time_s=np.sort(rng.uniform(0, 6, 200)),
+        prompt_tokens=rng.integers(50, 2000, 200),
+        output_tokens=rng.integers(1, 300, 200),
+    )
+    env = EnvConfig(scheduler={"num_blocks": 600}, service={"shed_hopeless": False})
+    by_name = simulate(table, name, env, seed=1)
+    by_hand = simulate(
+        table,
+        "weighted_sjf",
+        env.replace(scheduler=env.scheduler.replace(**SWITCHED[name])),
+        seed=1,
+    )
+    plain = simulate(table, "weighted_sjf", env, seed=1)
+    assert by_name.requests.tobytes() == by_hand.requests.tobytes()
+    assert by_name.requests.tobytes() != plain.requests.tobytes()
