@@ -39,6 +39,11 @@ Floats = NDArray[np.float64]
 _CONTEXT_SHARES = (0.0, 0.5, 1.0)
 _DECODE_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GRID = 24
+_TILE_TOKENS = 16
+"""Step times may rise in tiles of new tokens; every tile in use is a multiple of this."""
+
+_SAFETY = 0.995
+"""For what the step time may do between the points where it is looked at."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +121,9 @@ def planes_below(env: EnvConfig) -> list[Plane]:
     pool_tokens = config.num_blocks * config.block_size
     seats, budget = config.max_num_seqs, config.max_num_batched_tokens
     decodes = np.unique(np.geomspace(1, seats, _GRID).astype(int))
-    contexts = np.unique(np.r_[0, np.geomspace(1, pool_tokens, _GRID)].astype(int))
-    chunks = np.unique(np.r_[1, np.geomspace(1, budget, 2 * _GRID)].astype(int))
+    contexts = np.linspace(0, pool_tokens, 6 * _GRID).astype(int)
+    tiles = np.arange(_TILE_TOKENS, budget + 1, _TILE_TOKENS)
+    mixes = [(n, t - n) for n in (0, *decodes[::3], decodes[-1]) for t in (*tiles, budget) if t > n]
 
     def step(n: int, context: int, chunk: int) -> float:
         return float(step_time_s(cost, n, context, chunk, 0.0, n + (chunk > 0)))
@@ -126,9 +132,9 @@ def planes_below(env: EnvConfig) -> list[Plane]:
         pool_tokens - pool_tokens // 2, 1
     )
     alone = {(n, s): step(n, s, 0) for n in decodes for s in contexts}
-    mixed = {
-        (n, s, t): step(n, s, t) for n in (0, *decodes[::3]) for s in contexts[::3] for t in chunks
-    }
+    # Under a batch with prefill, context costs the same everywhere: its ends are enough.
+    ends = (0, pool_tokens)
+    mixed = {(n, s, t): step(n, s, t) for n, t in mixes for s in (ends if n else (0,))}
     planes = []
     for context_share in _CONTEXT_SHARES:
         per_context = context_share * max(slope, 0.0)
@@ -141,7 +147,8 @@ def planes_below(env: EnvConfig) -> list[Plane]:
                 (time - decode * n - per_context * s) / t for (n, s, t), time in mixed.items()
             )
             if prefill >= 0.0:
-                planes.append(Plane(float(prefill), float(decode), float(per_context)))
+                charged = _SAFETY * np.array([prefill, decode, per_context])
+                planes.append(Plane(*charged.tolist()))
     return [one for one in planes if not any(_is_above(other, one) for other in planes)]
 
 
