@@ -23,6 +23,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 VERBS = {
     "train": "train an agent and export its policy",
     "evaluate": "compare policies on the same requests",
+    "arena": "compare policies under every condition, and map who wins where",
     "simulate": "run one policy over a whole trace",
     "tune": "search the weights of a linear score",
     "export": "write the policy folder of a training run",

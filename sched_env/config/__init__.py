@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sched_env.config.agent import AgentConfig
+from sched_env.config.arena import ArenaConfig
 from sched_env.config.cost import AffineCost, CostConfig, EngineOverhead, TwoRegimeCost
 from sched_env.config.decode_env import (
     DecodeRequestConfig,
@@ -27,6 +28,7 @@ from sched_env.config.tuning import TuningConfig
 __all__ = [
     "AffineCost",
     "AgentConfig",
+    "ArenaConfig",
     "ComparisonConfig",
     "ConfigModel",
     "CostConfig",

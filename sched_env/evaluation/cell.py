@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
+import numpy as np
+
 from sched_env.config import EnvConfig, ServiceConfig
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.entries import CLAIRVOYANT, Cell, PolicyEntry, TraceEntry
@@ -25,6 +27,7 @@ class Setting:
     env: EnvConfig
     split: str
     starvation_s: float
+    max_requests: int | None = None  # of a window, from its start; None: all
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class CellRunner:
             if len(self._windows) >= _WINDOWS_KEPT:
                 self._windows.clear()
             table = self._read(trace, seed).split(self._setting.split)
+            if self._setting.max_requests is not None:
+                table = table.take(np.arange(min(self._setting.max_requests, len(table))))
             self._windows[key] = Window(table, fcfs_capacity_rps(table, self._setting.env))
         return self._windows[key]
 

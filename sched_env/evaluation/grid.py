@@ -100,6 +100,7 @@ def describe_grid(grid: Grid, setting: Setting, tables: Sequence[RequestTable]) 
             "seeds": list(grid.seeds),
             "split": setting.split,
             "starvation_s": setting.starvation_s,
+            "max_requests": setting.max_requests,
             "env": setting.env.to_dict(),
         }
     )

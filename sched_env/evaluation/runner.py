@@ -56,6 +56,7 @@ def evaluate(
     progress: bool = False,
     starvation_s: float = STARVATION_S,
     allow_privileged: bool = False,
+    max_requests: int | None = None,
 ) -> EvaluationResult:
     """Compare policies on the same requests, server and seeds.
 
@@ -77,6 +78,7 @@ def evaluate(
         starvation_s: Wait in seconds above which a request counts as starved.
         allow_privileged: Accept policies that read true output lengths; their rows are of the kind
             "clairvoyant", and nothing is compared with them.
+        max_requests: Requests of each window that are run, from its start; None: all.
 
     Returns:
         Rows in the order policies, traces, loads, seeds, and the comparison by weighted goodput.
@@ -87,10 +89,13 @@ def evaluate(
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
+    if max_requests is not None and max_requests < 1:
+        raise SchedEnvError(f"max_requests {max_requests} leaves nothing to run: give 1 or more")
     if workers is not None and workers < 1:
         raise SchedEnvError(f"{workers} workers are not possible: give 1 or more")
     grid = Grid.checked(policies, traces, loads, seeds, allow_privileged=allow_privileged)
-    setting = Setting(_evaluated(env or EnvConfig(), grid, split), split, starvation_s)
+    env = _evaluated(env or EnvConfig(), grid, split)
+    setting = Setting(env, split, starvation_s, max_requests)
     folder = None if out_dir is None else make_folder(Path(out_dir))
     runner = CellRunner(setting)
     tables = [runner.window(trace, grid.seeds[0]).table for trace in grid.traces]

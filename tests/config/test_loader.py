@@ -9,6 +9,7 @@ import pytest
 from sched_env.config import (
     AffineCost,
     AgentConfig,
+    ArenaConfig,
     DecodeSchedulingConfig,
     EnvConfig,
     ExperimentConfig,
@@ -19,7 +20,12 @@ from sched_env.config import (
 )
 from sched_env.errors import ConfigError, UnknownNameError
 
-_MODELS = {"env": EnvConfig, "agent": AgentConfig, "experiment": ExperimentConfig}
+_MODELS = {
+    "agent": AgentConfig,
+    "arena": ArenaConfig,
+    "env": EnvConfig,
+    "experiment": ExperimentConfig,
+}
 
 
 @pytest.mark.parametrize("name", sorted(list_configs()))

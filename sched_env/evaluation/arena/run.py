@@ -1,0 +1,153 @@
+"""Run an arena: one evaluation for each KV pool and SLO tightness, and the ceilings of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
+from sched_env.config import EnvConfig
+from sched_env.config.arena import ArenaConfig
+from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows
+from sched_env.evaluation.compare import Comparison, compare
+from sched_env.evaluation.entries import TraceLike, policy_entries
+from sched_env.evaluation.files import make_folder
+from sched_env.evaluation.runner import evaluate
+from sched_env.metrics.summary import Row
+from sched_env.workload.synthetic import synthesize
+
+KV_POOL = "kv_pool"
+SLO = "slo"
+"""Columns of a row that say under which condition it was run."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One KV pool and one SLO tightness."""
+
+    kv_pool: str
+    slo: str
+    env: EnvConfig
+
+    @property
+    def name(self) -> str:
+        """Return what its folder is called."""
+        return f"{self.kv_pool}_kv_{self.slo}_slo"
+
+
+@dataclass(frozen=True)
+class ArenaResult:
+    """Everything that came out of an arena.
+
+    Attributes:
+        config: What was run.
+        rows: One flat row for each policy, trace, load, seed and condition.
+        policies: The policies as an evaluation describes them.
+        ceilings: Bounds and searches in hindsight; empty if they were not asked for.
+    """
+
+    config: ArenaConfig
+    rows: tuple[Row, ...]
+    policies: tuple[dict[str, Any], ...]
+    ceilings: tuple[CeilingRow, ...]
+
+    def comparison(self, metric: str = "goodput_weighted") -> Comparison:
+        """Compare the policies over all conditions, paired by condition, trace, load and seed."""
+        return compare([paired_row(row) for row in self.rows], metric=metric)
+
+
+def paired_row(row: Row) -> Row:
+    """Return a row whose trace tells its condition too, so that pairs are of one condition."""
+    return {**row, "trace": f"{row['trace']}, {row[KV_POOL]} KV, {row[SLO]} SLO"}
+
+
+def conditions_of(config: ArenaConfig) -> list[Condition]:
+    """Return every KV pool with every SLO tightness."""
+    env = config.env
+    return [
+        Condition(
+            pool,
+            slo,
+            env.replace(
+                scheduler=env.scheduler.replace(num_blocks=num_blocks),
+                service=env.service.replace(slo_factor=slo_factor),
+            ),
+        )
+        for pool, num_blocks in config.kv_pools.items()
+        for slo, slo_factor in config.slo_factors.items()
+    ]
+
+
+def traces_of(config: ArenaConfig) -> dict[str, TraceLike]:
+    """Return the traces by label; those with bursts are drawn here.
+
+    Raises:
+        UnknownNameError: No such workload.
+        ConfigError: A burst's numbers are not possible for it.
+    """
+    traces: dict[str, TraceLike] = dict(config.traces)
+    for label, bursts in config.bursts.items():
+        traces[label] = synthesize(
+            bursts.workload,
+            num_requests=bursts.num_requests,
+            burst_cv=bursts.burst_cv,
+            seed=bursts.seed,
+        )
+    return traces
+
+
+def run_arena(
+    config: ArenaConfig,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ArenaResult:
+    """Run every policy under every condition.
+
+    Args:
+        config: What to run.
+        folder: Takes a folder of results for each condition.
+        workers: Processes of an evaluation; None decides by the size of the work.
+        progress: Called with the name of what begins.
+
+    Raises:
+        SchedEnvError: A policy, trace or folder is wrong; the message says which.
+        MissingExtraError: Ceilings are asked for without the extra ``ceilings``.
+    """
+    make_folder(folder)
+    traces = traces_of(config)
+    policies: list[Any] = list(config.policies)
+    if config.clairvoyant:
+        policies.append(clairvoyant_wsrpt)
+    policy_entries(policies, allow_privileged=config.clairvoyant)  # faults come before any work
+    rows: list[Row] = []
+    described: list[dict[str, Any]] = []
+    ceilings: list[CeilingRow] = []
+    for condition in conditions_of(config):
+        if progress is not None:
+            progress(condition.name)
+        result = evaluate(
+            policies,
+            traces,
+            config.loads,
+            config.num_seeds,
+            condition.env,
+            split=config.split,
+            out_dir=folder / condition.name,
+            workers=workers,
+            progress=progress is not None,
+            allow_privileged=config.clairvoyant,
+            max_requests=config.max_requests or None,
+        )
+        described = result.config["policies"]
+        labels = {KV_POOL: condition.kv_pool, SLO: condition.slo}
+        labelled = [{**row, **labels} for row in result.rows]
+        rows += labelled
+        if config.ceilings.enabled:
+            if progress is not None:
+                progress(f"{condition.name}: ceilings")
+            ceilings += ceiling_rows(config, condition.env, labels, traces, labelled)
+    return ArenaResult(config, tuple(rows), tuple(described), tuple(ceilings))
