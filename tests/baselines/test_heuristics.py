@@ -130,7 +130,7 @@ def test_all_have_names_references_and_definitions() -> None:
     assert {name for name in known_policies() if isinstance(resolve_policy(name), Heuristic)} == {
         *NAMES,
         *SWITCHED,
-        "cache_aware",  # tests/engine has its rule
+        "cache_aware",  # it needs a cache to look into
     }
     assert {*DEFINITIONS, "random"} == {*NAMES}
     for name in NAMES:

@@ -122,13 +122,8 @@ def planes_below(env: EnvConfig) -> list[Plane]:
     seats, budget = config.max_num_seqs, config.max_num_batched_tokens
     decodes = np.unique(np.geomspace(1, seats, _GRID).astype(int))
     contexts = np.linspace(0, pool_tokens, 6 * _GRID).astype(int)
-    tiles = np.arange(_TILE_TOKENS, budget + 1, _TILE_TOKENS)
-    mixes = [
-        (n, t - n)
-        for n in (0, *map(int, decodes[::3]), int(decodes[-1]))
-        for t in (*map(int, tiles), budget)
-        if t > n
-    ]
+    sizes = (*range(_TILE_TOKENS, budget + 1, _TILE_TOKENS), budget)
+    mixes = [(n, t - n) for n in (0, *decodes[::3].tolist(), seats) for t in sizes if t > n]
 
     def step(n: int, context: int, chunk: int) -> float:
         return float(step_time_s(cost, n, context, chunk, 0.0, n + (chunk > 0)))
