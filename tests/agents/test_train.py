@@ -185,7 +185,6 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
         assert [step for step, _ in scalars[tag]] == [0, 2 * UPDATE, 4 * UPDATE, 6 * UPDATE]
     assert {value for _, value in scalars["eval/mean_ep_length"]} == {7.0}  # of the fake episodes
     assert {value for _, value in scalars["eval/success_rate"]} == {1.0}
-    assert len({value for _, value in scalars["eval/mean_reward"]}) > 1
     assert [step for step, _ in scalars["train/value_loss"]] == [UPDATE * n for n in range(1, 7)]
     line = _scalars(tmp_path / "baselines" / "fcfs")
     assert line["validation/slo/goodput_weighted"] == [(0, 0.5), (6 * UPDATE, 0.5)]
