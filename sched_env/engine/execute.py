@@ -43,7 +43,8 @@ def execute(state: Any, may_jump: bool, until_s: float) -> None:
         state.iteration += 1
         return
     iterations = 1
-    if may_jump and state.jump_ahead and state.batch_decodes == state.num_running:
+    only_decodes = state.batch_decodes == state.num_running and state.batch_moved_blocks == 0
+    if may_jump and state.jump_ahead and only_decodes:
         iterations = _iterations_to_next_finish(state)
     if iterations > 1:
         iterations = _run_clock_ahead(state, iterations, until_s)

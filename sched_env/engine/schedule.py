@@ -109,11 +109,13 @@ def admission_is_closed(state: Any) -> bool:
     """Tell whether more batches like this one would admit nobody, until something else happens.
 
     The queue is empty, all seats are taken, or the head did not fit: free blocks only shrink
-    until a request ends. Keys that change with time may bring another head, and prefill that is
-    held back comes in its time.
+    until a request ends. Keys that change with time may bring another head, prefill that is held
+    back comes in its time, and with ``preemptive_priority`` the queue is asked anew each time.
     """
-    if state.num_preempted_now > 0:
+    if state.num_waiting == 0:
+        return state.num_preempted_now == 0
+    if state.num_preempted_now > 0 or state.preemptive_priority:
         return False
-    if state.num_waiting == 0 or state.num_running >= state.max_num_active_seqs:
+    if state.num_running >= state.max_num_active_seqs:
         return True
     return state.static_order and not state.defers_prefill
