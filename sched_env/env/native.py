@@ -49,8 +49,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         self.action_space = spaces.Discrete(self.layout.num_actions)
         self._observations, self._masks, self._results = world.buffers()
         # The one row of each, for indexing costs more than a small copy.
-        self._observation, self._mask = self._observations[0], self._masks[0]
-        self._result = self._results[0]
+        self._look_at_first_row()
         self._actions = np.zeros(1, np.int64)
         self._raises = raises
         self._is_reset = False
@@ -128,6 +127,16 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         self._is_reset = True
         info = {self.elapsed_name: 0.0, "discount": 1.0, "invalid_action": False}
         return self._observation.copy(), {"action_mask": self._mask.copy(), **info}
+
+    def _look_at_first_row(self) -> None:
+        """Make the views of the only row of each buffer, so that a step indexes nothing."""
+        self._observation, self._mask = self._observations[0], self._masks[0]
+        self._result = self._results[0]
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Restore a copy or a pickle, in which views have become arrays of their own."""
+        self.__dict__.update(saved)
+        self._look_at_first_row()
 
     def step(
         self, action: np.int64 | int
