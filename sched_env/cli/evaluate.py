@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from sched_env.cli import value_lists
 from sched_env.cli.main import Command
-from sched_env.config import EnvConfig, Split, load_config
+from sched_env.config import EnvConfig, LiveCost, Split, load_config
+from sched_env.errors import ConfigError
 
 DEFAULT_ENV = "h100_8b_small_kv"
 
@@ -55,10 +56,19 @@ class EvaluateArguments:
     workers: int = 0
     """Processes; 0 decides by the size of the work. The results are the same for any number."""
 
+    executor: Literal["none", "torch"] = "none"
+    """torch: run the batches on a real model, whose measured step times move the clock."""
+
+    model: str | None = None
+    """With --executor torch: toy, llama-1b, llama-3b or llama-8b; by default toy."""
+
+    device: str | None = None
+    """With --executor torch: cpu, cuda or cuda:N; by default cpu."""
+
 
 def run(arguments: EvaluateArguments) -> None:
     """Run the comparison and print its tables."""
-    env = load_config(EnvConfig, arguments.env, arguments.overrides)
+    env = _on_executor(load_config(EnvConfig, arguments.env, arguments.overrides), arguments)
 
     from sched_env.evaluation.budgets import opponents_table, policies_table
     from sched_env.evaluation.runner import evaluate
@@ -79,6 +89,21 @@ def run(arguments: EvaluateArguments) -> None:
     print_tables([*tables, *result_tables(result.rows, result.comparison)])
     if result.out_dir is not None:
         print(f"\nresults: {result.out_dir / 'results.json'}")
+
+
+def _on_executor(env: EnvConfig, arguments: EvaluateArguments) -> EnvConfig:
+    """Return the environment as --executor, --model and --device say."""
+    given = {
+        name: value
+        for name in ("model", "device")
+        if (value := getattr(arguments, name)) is not None
+    }
+    if arguments.executor == "none":
+        if given:
+            raise ConfigError(f"--{next(iter(given))} goes with --executor torch: add it")
+        return env
+    cost = env.cost if isinstance(env.cost, LiveCost) else LiveCost()
+    return env.replace(cost=cost.replace(**given))
 
 
 def shown_config(positionals: Sequence[str], options: dict[str, str]) -> EnvConfig:

@@ -56,6 +56,7 @@ def run(arguments: SimulateArguments) -> None:
     load = value_lists.load(arguments.load)
 
     from sched_env.cli.tables import print_row
+    from sched_env.evaluation.cell import clock_text
     from sched_env.metrics.summary import summarize
     from sched_env.policy.registry import resolve_policy
     from sched_env.simulator import simulate
@@ -81,6 +82,7 @@ def run(arguments: SimulateArguments) -> None:
         "trace": table.source.name,
         "load": load,
         "seed": arguments.seed,
+        "clock": clock_text(env.cost),
         "split": arguments.split,
     }
     summary = summarize(result, labels=labels, class_names=class_names)

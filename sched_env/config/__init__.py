@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sched_env.config.agent import AgentConfig
 from sched_env.config.arena import ArenaConfig
-from sched_env.config.cost import AffineCost, CostConfig, EngineOverhead, TwoRegimeCost
+from sched_env.config.cost import AffineCost, CostConfig, EngineOverhead, LiveCost, TwoRegimeCost
 from sched_env.config.decode_env import (
     DecodeRequestConfig,
     DecodeRewardConfig,
@@ -41,6 +41,7 @@ __all__ = [
     "EpisodeConfig",
     "ExperimentConfig",
     "LengthPrediction",
+    "LiveCost",
     "ObservationConfig",
     "RewardConfig",
     "SchedulerConfig",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 import pydantic
 
 from sched_env.config.hardware import GpuSpec, ModelSpec, Precision
-from sched_env.config.model import ConfigModel, Count, NonNegative, Positive, Share, Text
+from sched_env.config.model import ConfigModel, Count, NonNegative, Positive, Seed, Share, Text
 
 
 class EngineOverhead(ConfigModel):
@@ -224,6 +224,38 @@ CostConfig = Annotated[
     pydantic.BeforeValidator(_name_the_kind),
 ]
 """Any step-time model, told apart by ``kind``."""
+
+
+class LiveCost(ConfigModel):
+    """No model: batches run on a real decoder, and the time that each takes is measured."""
+
+    config_kind: ClassVar[str | None] = "cost"
+
+    kind: Literal["live"] = "live"
+    """The measured clock."""
+
+    model: Text = "toy"
+    """Shape of the decoder: toy, llama-1b, llama-3b or llama-8b."""
+
+    device: Text = "cpu"
+    """cpu, cuda or cuda:N."""
+
+    seed: Seed = 0
+    """Seed of the weights and of the prompts' tokens."""
+
+    clock: Literal["wall", "cpu_time"] = "wall"
+    """On a CPU: the time that passed, or what this process computed (busy machine, one thread)."""
+
+    estimate: CostConfig | None = None
+    """Step times where they must be known beforehand: SLOs, observation, load; null: measured."""
+
+
+ServerCost = Annotated[
+    TwoRegimeCost | AffineCost | TableCost | RooflineCost | ProfileCost | LiveCost,
+    pydantic.Field(discriminator="kind"),
+    pydantic.BeforeValidator(_name_the_kind),
+]
+"""What moves a server's clock: a step-time model or a measured clock, told apart by ``kind``."""
 
 PROFILE_FILE = "profile.json"
 """The file in a profile folder that says what the profile is."""

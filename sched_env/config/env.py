@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
-from sched_env.config.cost import DEFAULT_PRESET, CostConfig, TwoRegimeCost
+from sched_env.config.cost import DEFAULT_PRESET, ServerCost, TwoRegimeCost
 from sched_env.config.model import (
     ConfigModel,
     Count,
@@ -122,7 +122,7 @@ class EnvConfig(ConfigModel):
     scheduler: SchedulerConfig = SchedulerConfig()
     """Budgets and rules of the server."""
 
-    cost: CostConfig = TwoRegimeCost(preset=DEFAULT_PRESET)
+    cost: ServerCost = TwoRegimeCost(preset=DEFAULT_PRESET)
     """How long an iteration takes."""
 
     service: ServiceConfig = ServiceConfig()

@@ -13,8 +13,10 @@ from sched_env.config.cost import (
     AffineCost,
     CostConfig,
     EngineOverhead,
+    LiveCost,
     ProfileCost,
     RooflineCost,
+    ServerCost,
     TableCost,
     TwoRegimeParameters,
 )
@@ -25,6 +27,7 @@ from sched_env.cost.roofline import roofline_cost
 from sched_env.cost.step_time import COST, SHARP
 from sched_env.cost.table import fill_table
 from sched_env.cost.two_regime_fit import fit_two_regime
+from sched_env.errors import ConfigError
 
 _MS = 1e-3
 _NO_OVERHEAD = EngineOverhead(per_step_ms=0.0, per_seq_ms=0.0)
@@ -52,6 +55,19 @@ def cost_record(config: CostConfig) -> NDArray[Any]:
     kernels["overhead_per_step_s"] = overhead.per_step_ms * _MS
     kernels["overhead_per_sequence_s"] = overhead.per_seq_ms * _MS
     return kernels
+
+
+def modelled(cost: ServerCost) -> CostConfig:
+    """Return the step-time model of a server; for one with a measured clock that is its estimate.
+
+    Raises:
+        ConfigError: There is no estimate.
+    """
+    if not isinstance(cost, LiveCost):
+        return cost
+    if cost.estimate is None:
+        raise ConfigError("cost.estimate is null: give step times to reckon with beforehand")
+    return cost.estimate
 
 
 def engine_overhead(config: CostConfig) -> EngineOverhead:

@@ -28,7 +28,7 @@ from sched_env.engine.batch import (
     tokens_wanted,
 )
 from sched_env.engine.ending import end_running
-from sched_env.engine.execute import end_oldest_batch, execute
+from sched_env.engine.execute import complete, end_oldest_batch, execute
 from sched_env.engine.flight import is_stale
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
 from sched_env.engine.memory import (
@@ -376,7 +376,10 @@ def _choose(state: Any, slot: int) -> None:
 
 @compiled_part
 def _proceed(state: Any, key: Any, level: int) -> None:
-    """Form the batch and run it; as many times as nobody would be asked, if it may jump."""
+    """Form the batch and run it; as many times as nobody would be asked, if it may jump.
+
+    The batch of a live server runs elsewhere, until :func:`end_measured_batch`.
+    """
     cap = prefill_cap(state, level)
     nothing_new = state.num_admitted == 0 and state.num_evicted_now == 0
     may_jump = nothing_new and state.num_fitting == 0 and not state.defers_prefill
@@ -395,7 +398,10 @@ def _proceed(state: Any, key: Any, level: int) -> None:
     close_batch(state)
     if state.num_evicted_now == 0:
         drop_stuck_head(state)
-    execute(state, may_jump, state.horizon_s)
+    if state.live and state.batch_tokens > 0:
+        state.measuring = 1
+    else:
+        execute(state, may_jump, state.horizon_s)
 
 
 @compiled_part
@@ -415,15 +421,25 @@ def _first_chunk(state: Any, request: Any, cap: int) -> int:
 def settle_decisions(state: Any, key: Any) -> None:
     """Go on until there are two legal actions or more, or the run has ended; fill the mask.
 
-    A sole legal action is applied unasked.
+    A sole legal action is applied unasked. A batch whose time is being measured stops it too.
     """
-    while True:
+    while not state.measuring:
         if not state.deciding:
             open_iteration(state, key)
         count = legal_actions(state)
         if count > 1 or state.terminated or state.truncated:
             return
         apply(state, key, first_legal(state))
+
+
+@compiled_part
+def end_measured_batch(state: Any, key: Any, step_time_s: float) -> None:
+    """End the batch of a live server after its measured time, and go on as after any other."""
+    state.measuring = 0
+    complete(state, step_time_s)
+    settle_decisions(state, key)
+    if not state.measuring:
+        settle_waiting(state)
 
 
 @compiled_part
@@ -446,4 +462,5 @@ def step(state: Any, key: Any, action: int) -> None:
         return
     apply(state, key, action)
     settle_decisions(state, key)
-    settle_waiting(state)
+    if not state.measuring:
+        settle_waiting(state)

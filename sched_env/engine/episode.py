@@ -54,6 +54,7 @@ def reset(state: Any) -> None:
     state.step_time_s = 0.0
     state.news = 0
     state.deciding = 0
+    state.measuring = 0
     state.terminated = 0
     state.truncated = 0
     state.arrival_rate_rps = 0.0

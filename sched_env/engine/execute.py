@@ -67,6 +67,15 @@ def end_oldest_batch(state: Any) -> None:
 
 
 @compiled_part
+def complete(state: Any, step_time_s: float) -> None:
+    """End the batch that was formed, ``step_time_s`` after it began."""
+    state.step_time_s = step_time_s
+    _tick(state, state.num_blocks - state.free_blocks)
+    deliver(state, 1)
+    state.iteration += 1
+
+
+@compiled_part
 def _batch_time_s(state: Any) -> float:
     """Return how long the batch takes, moving blocks of swapped requests included."""
     if state.batch_tokens == 0:

@@ -41,7 +41,7 @@ def reset_batch(
             state = server_of(memory, index)
             aim_outputs(state, observations, masks, index)
             episode.start_episode(state, key, offset_s)
-            view(state)
+            _show(state)
 
 
 @compiled
@@ -64,9 +64,16 @@ def step_batch(
         state = server_of(memory, index)
         aim_outputs(state, observations, masks, index)
         decide.step(state, key, actions[index])
-        view(state)
+        _show(state)
         ended += _report(state, results[index])
     return ended
+
+
+@compiled_part
+def _show(state: Any) -> None:
+    """Write the observation, unless a batch is being measured: then nobody decides."""
+    if not state.measuring:
+        view(state)
 
 
 @compiled_part
@@ -79,6 +86,26 @@ def _report(state: Any, result: NDArray[Any]) -> int:
     result[4] = math.exp(-elapsed_s / state.discount_time_s)
     result[5] = state.invalid_actions
     return 1 if state.terminated or state.truncated else 0
+
+
+@compiled
+def end_measured_one(
+    address: int,
+    step_time_s: float,
+    observations: NDArray[Any],
+    masks: NDArray[Any],
+    results: NDArray[Any],
+) -> None:
+    """End the batch of live server 0 after its measured time, and go on with the decision.
+
+    ``results`` is as in ``step_batch``, (1, 6).
+    """
+    memory = memory_at(address)
+    state = server_of(memory, 0)
+    aim_outputs(state, observations, masks, 0)
+    decide.end_measured_batch(state, _key_of(memory), step_time_s)
+    _show(state)
+    _report(state, results[0])
 
 
 @compiled
@@ -101,7 +128,7 @@ def begin_decisions(address: int, observations: NDArray[Any], masks: NDArray[Any
         state = server_of(memory, index)
         aim_outputs(state, observations, masks, index)
         decide.settle_decisions(state, key)
-        view(state)
+        _show(state)
 
 
 @compiled
@@ -115,25 +142,47 @@ def run(address: int, max_iterations: int) -> bool:
     key = _key_of(memory)
     state = server_of(memory, 0)
     for _ in range(max_iterations):
-        if state.clock_s >= state.horizon_s:
-            state.truncated = 1
-            return True
         if not episode.may_record(state):
             return False
-        arrivals.receive(state, key)
-        arrivals.expire(state)
-        if state.num_running == 0 and state.num_waiting == 0:
-            if state.num_in_flight > 0:
-                execute.end_oldest_batch(state)
-                continue
-            if episode.is_idle(state):
-                state.terminated = 1
-                return True
-            state.clock_s = min(state.next_arrival_s, state.horizon_s)
-            continue
+        if not _await_work(state, key):
+            return True
         schedule.schedule(state, key)
         execute.execute(state, schedule.admission_is_closed(state), state.horizon_s)
     return False
+
+
+@compiled_part
+def _await_work(state: Any, key: Any) -> bool:
+    """Let time pass until a request waits or runs; tell whether there is one and time is left."""
+    while state.clock_s < state.horizon_s:
+        arrivals.receive(state, key)
+        arrivals.expire(state)
+        if state.num_running > 0 or state.num_waiting > 0:
+            return True
+        if state.num_in_flight > 0:
+            execute.end_oldest_batch(state)
+        elif episode.is_idle(state):
+            state.terminated = 1
+            return False
+        else:
+            state.clock_s = min(state.next_arrival_s, state.horizon_s)
+    state.truncated = 1
+    return False
+
+
+@compiled
+def form_batch(address: int) -> bool:
+    """Go on to the next batch of server 0 as ``run`` does, but do not run it; tell if there is one.
+
+    Its tokens may be none. ``deliver_one`` ends it.
+    """
+    memory = memory_at(address)
+    key = _key_of(memory)
+    state = server_of(memory, 0)
+    if not _await_work(state, key):
+        return False
+    schedule.schedule(state, key)
+    return True
 
 
 @compiled
@@ -171,10 +220,10 @@ def schedule_one(address: int) -> None:
 def deliver_one(address: int, step_time_s: float) -> None:
     """Apply the outputs of the oldest batch of server 0, ``step_time_s`` later."""
     state = server_of(memory_at(address), 0)
-    state.clock_s += step_time_s
-    state.iteration += 1
     if state.async_scheduling:
+        state.clock_s += step_time_s
+        state.iteration += 1
         flight.make_room_for_batch(state)
         flight.land(state)
     else:
-        execute.deliver(state, 1)
+        execute.complete(state, step_time_s)

@@ -284,6 +284,7 @@ _LIMITS = [
     ("skip_ahead", "i8"),
     ("static_order", "i1"),  # waiting keys do not change with time
     ("jump_ahead", "i1"),
+    ("live", "i1"),  # batches run elsewhere, and the time that they take is measured
     ("shed_hopeless", "i1"),
     ("track_misses", "i1"),
     ("request_timeout_s", "f8"),  # infinity: none
@@ -424,6 +425,7 @@ _STATE = [
     ("shown_free_blocks", "i8"),  # of the running slots
     ("news", "i1"),  # an arrival, end or first token since the last proceed
     ("deciding", "i1"),  # the iteration is open for decisions
+    ("measuring", "i1"),  # the batch of a live server runs, and its time is not known yet
     ("terminated", "i1"),
     ("truncated", "i1"),
     # the environment step

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sched_env.config.env import EnvConfig
 from sched_env.config.scheduler import SchedulerConfig
 from sched_env.config.service import ServiceConfig
-from sched_env.cost.models import cost_record
+from sched_env.cost.models import cost_record, modelled
 from sched_env.cost.reach import check_reach
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.records import (
@@ -112,7 +112,7 @@ def server_settings(env: EnvConfig, tables: Sequence[RequestTable]) -> dict[str,
 
 def _token_time_s(env: EnvConfig) -> float:
     """Return one output token's share of a decode step with half of the seats taken."""
-    cost = cost_record(env.cost).view(np.recarray)[0]
+    cost = cost_record(modelled(env.cost)).view(np.recarray)[0]
     sequences = max(env.scheduler.max_num_seqs // 2, 1)
     context = sequences * _TYPICAL_CONTEXT_TOKENS
     return step_time_s(cost, sequences, context, 0, 0.0, sequences) / sequences
@@ -227,7 +227,7 @@ def reaching_cost(env: EnvConfig, tables: Sequence[RequestTable]) -> NDArray[Any
     Raises:
         ConfigError: Steps could lie beyond what a table measured, by more than its margin.
     """
-    cost = cost_record(env.cost)
+    cost = cost_record(modelled(env.cost))
     lengths = [table.prompt_tokens.astype(np.int64) + table.output_tokens for table in tables]
     longest = max(int(length.max(initial=1)) for length in lengths)
     if env.scheduler.max_model_len is not None:

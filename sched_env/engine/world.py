@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine import kernels
+from sched_env.engine import kernels, live
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import SLOT, Layout
 from sched_env.engine.output import ITL_BINS
@@ -123,6 +123,7 @@ class World:
 
     Attributes:
         key: Order of the waiting requests.
+        executor: What runs the batches of a live server.
         address: Where compiled code finds the servers: the address of a MEMORY record.
 
     Raises:
@@ -154,6 +155,7 @@ class World:
         state["seat_capacity"] = self._num_seats(first, row_capacity)
         state["static_order"] = key.static
         self.key = key
+        self.executor: live.BatchExecutor | None = None
         self._num_hash_ids = 0 if hash_ids is None else len(hash_ids)
         self._layout = Layout(
             int(first["num_waiting_slots"]),
@@ -328,7 +330,17 @@ class World:
         if chosen is None:
             chosen = np.ones(self.num_servers, np.bool_)
         offset = np.nan if offset_s is None else float(offset_s)
+        if self.executor is not None:
+            self.executor.reset()
         kernels.reset_batch(self.address, chosen, offset, observations, masks)
+        if self.executor is not None:
+            live.run_batches(self, observations, masks)
+
+    def begin_decisions(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
+        """Bring each server, whose arrivals are set, to its first decision."""
+        kernels.begin_decisions(self.address, observations, masks)
+        if self.executor is not None:
+            live.run_batches(self, observations, masks)
 
     def step(
         self,
@@ -338,7 +350,10 @@ class World:
         results: NDArray[np.float64],
     ) -> int:
         """Take one decision in each server, into the given buffers; return how many ended."""
-        return kernels.step_batch(self.address, actions, observations, masks, results)
+        ended = kernels.step_batch(self.address, actions, observations, masks, results)
+        if self.executor is not None:
+            return live.run_batches(self, observations, masks, results)
+        return ended
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
         """Write observations and masks as things stand."""
@@ -393,7 +408,13 @@ class World:
         self.arrays = self.arrays._replace(events=events)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle needs; the arrays are copied, addresses left out."""
+        """Return what a copy or a pickle needs; the arrays are copied, addresses left out.
+
+        Raises:
+            ConfigError: An executor holds the requests' KV cache, which is not copied.
+        """
+        if self.executor is not None:
+            raise ConfigError("a live server cannot be copied: its KV cache lies on the device")
         arrays = {name: np.array(value) for name, value in self.arrays._asdict().items()}
         kept = {name: value for name, value in self.__dict__.items() if name != "_memory"}
         return {**kept, "_arrays": arrays}

@@ -8,11 +8,14 @@ from typing import Any, cast
 
 import sched_env.baselines  # noqa: F401  (registers the heuristics that screen waiting requests)
 from sched_env.config import ConfigModel, EnvConfig, ExperimentConfig, load_config
+from sched_env.config.cost import LiveCost
+from sched_env.engine.live import attach
 from sched_env.engine.setup import episode_world
 from sched_env.engine.world import World
 from sched_env.errors import ConfigError
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
+from sched_env.simulator.live import check_live, make_executor, with_estimate
 from sched_env.simulator.simulate import check_capacity, fcfs_capacity_rps
 from sched_env.workload import RequestTable, read_trace
 
@@ -50,14 +53,27 @@ def read_tables(config: EnvConfig) -> list[RequestTable]:
 
 
 def build_world(config: EnvConfig, num_envs: int) -> World:
-    """Return the world of ``num_envs`` environments."""
+    """Return the world of ``num_envs`` environments.
+
+    Raises:
+        ConfigError: A live server is one of several, or its device is not there.
+        TraceError: A trace cannot be read.
+    """
+    check_live(config, num_envs)
+    executor = None
+    if isinstance(config.cost, LiveCost):
+        executor = make_executor(config.cost, config.scheduler)
+        config = with_estimate(config, executor)
     tables = read_tables(config)
     if config.episode.load is None:
         capacities: list[float | None] = [None] * len(tables)
     else:
         capacities = [_capacity_rps(table, config) for table in tables]
     screen = cast("Heuristic", resolve_policy(config.observation.screen))
-    return episode_world(config, tables, capacities, screen, num_envs)
+    world = episode_world(config, tables, capacities, screen, num_envs)
+    if executor is not None:
+        attach(world, executor)
+    return world
 
 
 def _capacity_rps(table: RequestTable, config: EnvConfig) -> float:

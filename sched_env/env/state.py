@@ -49,6 +49,16 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
     return seeds
 
 
+def refuse_live(executor: object | None) -> None:
+    """Refuse to save or restore a live server.
+
+    Raises:
+        ConfigError: There is an executor.
+    """
+    if executor is not None:
+        raise ConfigError("a live server cannot be saved: its KV cache lies on the device")
+
+
 def check_number(name: str, value: Any) -> None:
     """Refuse what is no number of things.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sched_env.config import EnvConfig, ServiceConfig
+from sched_env.config.cost import LiveCost, ServerCost
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.entries import CLAIRVOYANT, Cell, PolicyEntry, TraceEntry
 from sched_env.metrics.summary import Row, summarize
@@ -96,6 +97,7 @@ class CellRunner:
             "trace": cell.trace.label,
             "load": cell.load,
             "seed": cell.seed,
+            "clock": clock_text(setting.env.cost),
             "policy_kind": cell.policy.kind,
             "split": setting.split,
             "length_prediction": length_prediction_text(setting.env.service),
@@ -131,6 +133,11 @@ _WINDOWS_KEPT = 8
 def is_drawn(trace: TraceEntry) -> bool:
     """Return whether the trace is an embedded workload, drawn anew for each seed."""
     return isinstance(trace.source, str) and trace.source in WORKLOADS
+
+
+def clock_text(cost: ServerCost) -> str:
+    """Return what moved the clock: measured (a live run) or modelled step times."""
+    return "measured" if isinstance(cost, LiveCost) else "modelled"
 
 
 def length_prediction_text(service: ServiceConfig) -> str:

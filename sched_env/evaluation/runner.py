@@ -94,7 +94,7 @@ def evaluate(
     if workers is not None and workers < 1:
         raise SchedEnvError(f"{workers} workers are not possible: give 1 or more")
     grid = Grid.checked(policies, traces, loads, seeds, allow_privileged=allow_privileged)
-    env = _evaluated(env or EnvConfig(), grid, split)
+    env = _evaluated(_with_times(env or EnvConfig(), workers), grid, split)
     setting = Setting(env, split, starvation_s, max_requests)
     folder = None if out_dir is None else make_folder(Path(out_dir))
     runner = CellRunner(setting)

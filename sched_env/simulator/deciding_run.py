@@ -57,7 +57,7 @@ class AskingRun:
         observations, masks, _ = self._buffers
         self.num_decisions = self.num_invalid_actions = 0
         kernels.reset_one(self.world.address)
-        kernels.begin_decisions(self.world.address, observations, masks)
+        self.world.begin_decisions(observations, masks)
 
     def advance(self, max_decisions: int) -> bool:
         """Take at most ``max_decisions`` decisions; tell whether the run has ended."""

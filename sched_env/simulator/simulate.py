@@ -9,8 +9,9 @@ from typing import cast
 import numpy as np
 
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
+from sched_env.config.cost import LiveCost
 from sched_env.config.env import EnvConfig
-from sched_env.engine import kernels
+from sched_env.engine import kernels, live
 from sched_env.engine.records import ONE_TIME_EVENTS
 from sched_env.engine.setup import run_world
 from sched_env.engine.world import World
@@ -19,6 +20,7 @@ from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import AskingRun, DecidingRun
+from sched_env.simulator.live import check_live, shared_executor, with_estimate
 from sched_env.simulator.result import SimulationResult, read_result
 from sched_env.workload.table import RequestTable
 
@@ -46,6 +48,8 @@ def simulate(
 ) -> SimulationResult:
     """Serve all requests of ``table`` under ``policy`` until the last one has ended.
 
+    With a live cost the batches run on a real model, and their measured times move the clock.
+
     Args:
         table: What arrives.
         policy: A name, a path of an exported policy, or a policy.
@@ -57,7 +61,8 @@ def simulate(
         until_s: When the run is cut off; ``None``: at ``DRAIN_FACTOR`` times the arrivals' window.
 
     Raises:
-        ConfigError: The load or the seed is not allowed, or the observation is privileged.
+        ConfigError: The load or the seed is not allowed, the observation is privileged, or a live
+            server's device is not there.
         PolicyError: The policy does not fit the environment.
         TraceError: The table is empty.
     """
@@ -71,6 +76,8 @@ def simulate(
     if len(table) == 0:
         raise TraceError(f"{table.source.name}: no requests to simulate; give a longer window")
     decider = resolve_policy(policy, allow_privileged=allow_privileged)
+    check_live(env)
+    env = with_estimate(env)
     if load is not None:
         table = at_load(table, load, fcfs_capacity_rps(table, env))
     if until_s is None:
@@ -114,8 +121,22 @@ def _run_heuristic(
         num_events=num_events,
         shows_requests=False,
     )
-    _drain(world)
+    if _attached(world, env) is None:
+        _drain(world)
+    else:
+        kernels.reset_one(world.address)
+        while live.serve(world):
+            _make_event_room(world, 1)
     return read_result(world, 0, len(table), 0, 0)
+
+
+def _attached(world: World, env: EnvConfig) -> live.BatchExecutor | None:
+    """Let a live world's batches run on its model, and return that."""
+    if not isinstance(env.cost, LiveCost):
+        return None
+    executor = shared_executor(env.cost, env.scheduler)
+    live.attach(world, executor)
+    return executor
 
 
 def _drain(world: World) -> None:
@@ -146,10 +167,11 @@ def _run_deciding(
     num_events = _FIRST_EVENTS if record_events else 0
     world = run_world(env, table, screen, seed=seed, until_s=until_s, num_events=num_events)
     policy.check_layout(world.layout)
+    is_live = _attached(world, env) is not None
     run: DecidingRun | AskingRun
     run = (
         DecidingRun(world, policy)
-        if isinstance(policy, ExportedPolicy)
+        if isinstance(policy, ExportedPolicy) and not is_live
         else AskingRun(world, policy)
     )
     # Where nothing is to decide, each request is admitted and preempted once at most.
