@@ -1,7 +1,8 @@
 """CUDA graphs of decode-only batches: one launch where eager execution takes hundreds.
 
 A graph has fixed sizes, so a batch is padded to the next size of a short list, in sequences and in
-blocks of the longest one. A graph is captured when a batch first needs it, outside measured time.
+blocks of the longest one. A batch of very unequal lengths, most of which would be padding, runs
+without a graph. A graph is captured when a batch first needs it, outside measured time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sched_env.executor.decoder import Decoder, StepInputs
 from sched_env.executor.packed_batch import PackedBatch, pad_decodes
 
 _STRIDE = 8
+_MOST_PADDING = 4
 _WARM_UPS = 3
 
 
@@ -31,6 +33,19 @@ def graph_sizes(num_sequences: int, num_pages: int, max_num_seqs: int) -> tuple[
     else:
         sequences = -(-num_sequences // _STRIDE) * _STRIDE
     return max(min(sequences, max_num_seqs), num_sequences), 1 << (num_pages - 1).bit_length()
+
+
+def is_worth_a_graph(batch: PackedBatch, max_num_seqs: int) -> bool:
+    """Tell whether a batch only decodes and at most quadruples its blocks by padding."""
+    if not batch.is_decode_only:
+        return False
+    sequences, pages = graph_sizes(batch.num_sequences, _widest(batch), max_num_seqs)
+    return sequences * pages <= _MOST_PADDING * len(batch.pages)
+
+
+def _widest(batch: PackedBatch) -> int:
+    """Return the number of blocks of the longest sequence."""
+    return int(np.diff(batch.page_starts).max())
 
 
 @dataclass(frozen=True)
@@ -54,10 +69,16 @@ class DecodeGraphs:
         self._cache = cache
         self._max_num_seqs = max_num_seqs
         self._captured: dict[tuple[int, int], _Captured] = {}
+        # One pool for all: a graph's results are read before the next one runs.
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def serves(self, batch: PackedBatch) -> bool:
+        """Tell whether a batch runs as a graph."""
+        return is_worth_a_graph(batch, self._max_num_seqs)
 
     def prepare(self, batch: PackedBatch) -> None:
-        """Capture the graph that a batch needs, unless it is there already."""
-        if batch.is_decode_only:
+        """Capture the graph that a batch needs, if any, unless it is there already."""
+        if self.serves(batch):
             sizes = self._sizes(batch)
             if sizes not in self._captured:
                 self._captured[sizes] = self._capture(*sizes)
@@ -83,8 +104,7 @@ class DecodeGraphs:
         return captured.logits[: batch.num_sequences]
 
     def _sizes(self, batch: PackedBatch) -> tuple[int, int]:
-        widest = int(np.diff(batch.page_starts).max())
-        return graph_sizes(batch.num_sequences, widest, self._max_num_seqs)
+        return graph_sizes(batch.num_sequences, _widest(batch), self._max_num_seqs)
 
     def _capture(self, sequences: int, pages: int) -> _Captured:
         inputs = self._static_inputs(sequences, pages)
@@ -95,7 +115,7 @@ class DecodeGraphs:
                 self._decoder.forward(inputs, self._cache)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self._pool):
             logits = self._decoder.forward(inputs, self._cache)
         return _Captured(graph, inputs, logits)
 

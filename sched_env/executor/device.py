@@ -13,6 +13,8 @@ from sched_env.executor.shapes import ModelShape
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
+_LEAST_CAPABILITY = (8, 0)
+
 
 def device_of(name: str) -> torch.device:
     """Return the device of that name.
@@ -33,6 +35,11 @@ def device_of(name: str) -> torch.device:
                 f"device {name!r} is not there (CUDA devices found: {count}): give cpu, or install "
                 "a build of torch for CUDA on a machine that has the device"
             )
+        if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+            raise ConfigError(
+                f"device {name!r} ({torch.cuda.get_device_name(device)}) has no bfloat16 flash "
+                "attention: give an NVIDIA GPU of the Ampere generation or later"
+            )
     return device
 
 
@@ -41,11 +48,14 @@ def dtype_of(name: str | None, device: torch.device) -> torch.dtype:
 
     Raises:
         UnknownNameError: No such format.
+        ConfigError: The device does not offer it.
     """
     if name is None:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in _DTYPES:
         raise UnknownNameError("dtype", name, _DTYPES)
+    if device.type == "cuda" and name != "bfloat16":
+        raise ConfigError(f"dtype {name!r} has no flash attention on CUDA: give bfloat16")
     return _DTYPES[name]
 
 

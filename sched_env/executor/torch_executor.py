@@ -57,6 +57,8 @@ class TorchExecutor:
         self.shape = shape
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # streams and events are those of the current one
         check_memory(shape, num_blocks * block_size, self.device, self.dtype)
         self.tables = BlockTables(num_blocks, block_size)
         self._seed = seed
@@ -146,7 +148,7 @@ class TorchExecutor:
     def logits(self, chunks: Sequence[Chunk], tokens: NDArray[np.int64]) -> Tensor:
         """Return the logits behind each chunk, (len(chunks), vocab_size)."""
         batch = pack(chunks, self.tables)
-        if self._graphs is not None and batch.is_decode_only:
+        if self._graphs is not None and self._graphs.serves(batch):
             return self._graphs.replay(batch, tokens)
         return self.decoder.forward(self._inputs(batch, tokens), self.cache)
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from sched_env.executor.attention import plan_attention
-from sched_env.executor.decode_graphs import graph_sizes
+from sched_env.executor.block_tables import BlockTables
+from sched_env.executor.decode_graphs import graph_sizes, is_worth_a_graph
 from sched_env.executor.decoder import StepInputs
 from sched_env.executor.packed_batch import Chunk, pack, pad_decodes
 from sched_env.executor.torch_executor import TorchExecutor
@@ -47,3 +48,17 @@ def test_a_padded_batch_has_the_same_logits() -> None:
 )
 def test_sizes_of_graphs(given: tuple[int, int], sizes: tuple[int, int]) -> None:
     assert graph_sizes(*given, max_num_seqs=36) == sizes
+
+
+@pytest.mark.parametrize(
+    ("lengths", "is_worth"), [([30, 30, 30, 30], True), ([30, 1, 1, 1, 1], False), ([5], True)]
+)
+def test_batches_that_would_be_mostly_padding_run_without_a_graph(
+    lengths: list[int], is_worth: bool
+) -> None:
+    tables = BlockTables(64, 2)
+    chunks = [Chunk(row, length - 1, 1, -(-length // 2)) for row, length in enumerate(lengths)]
+    for chunk in chunks:
+        tables.grow(chunk.row, chunk.num_blocks)
+    assert is_worth_a_graph(pack(chunks, tables), max_num_seqs=8) == is_worth
+    assert not is_worth_a_graph(pack([Chunk(0, 0, lengths[0], 0)], tables), 8)
