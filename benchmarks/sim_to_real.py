@@ -27,6 +27,7 @@ import tyro
 
 from sched_env import EnvConfig, RequestTable, simulate
 from sched_env.config import LiveCost
+from sched_env.config.cost import ProfileCost
 from sched_env.evaluation.files import make_folder, write_json, write_text
 from sched_env.evaluation.machine import describe_machine
 from sched_env.evaluation.table import TextTable, print_tables
@@ -97,7 +98,7 @@ def follow_profile(done: int, total: int) -> None:
         print(f"profile: {done} of {total} steps", file=sys.stderr)
 
 
-def server_env(cost: object) -> EnvConfig:
+def server_env(cost: ProfileCost | LiveCost) -> EnvConfig:
     """Return the server; nobody is shed, so that every run serves every request."""
     env = EnvConfig()
     return env.replace(
@@ -161,7 +162,7 @@ def main(arguments: Arguments) -> int:
     folder = make_folder(Path(arguments.out))
     if not (arguments.reuse_profile and (folder / "steps.csv").is_file()):
         profile_here(arguments, folder)
-    modelled = server_env({"kind": "profile", "path": str(folder)})
+    modelled = server_env(ProfileCost(path=str(folder)))
     drawn = draw_trace(arguments.num_requests, arguments.seed)
     table = at_load(drawn, arguments.load, fcfs_capacity_rps(drawn, modelled))
     on_model = server_env(LiveCost(clock=arguments.clock, estimate=modelled.cost))

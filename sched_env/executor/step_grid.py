@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sched_env.executor.shapes import ModelShape
 
 _LEAST_CONTEXT = 16
-_PASTS = 4
+_LEAST_CHUNK = 16
+_LEAST_PAST = 128
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,11 @@ def _contexts(limits: GridLimits, factor: int) -> list[int]:
 
 
 def _pasts(limits: GridLimits, chunk: int) -> list[int]:
+    """Return what a chunk may find in the cache: the same values for all chunks, as far as room."""
     longest = limits.max_context_tokens - chunk
-    return [0, *(past for past in _contexts(limits, 8)[1:] if past <= longest)]
+    far = 3 * limits.max_context_tokens // 4
+    powers = powers_of_two(_LEAST_PAST, max(far, _LEAST_PAST), 4)
+    return [0, *(past for past in powers if past <= min(far, longest))]
 
 
 def _decodes(limits: GridLimits) -> Iterator[StepPoint]:
@@ -123,13 +127,11 @@ def _prefills(limits: GridLimits) -> Iterator[StepPoint]:
 
 
 def _mixed(limits: GridLimits) -> Iterator[StepPoint]:
-    chunks = powers_of_two(
-        16, min(limits.max_num_batched_tokens, limits.max_context_tokens), _PASTS
-    )
+    """Yield few sizes of each axis: their product is what takes time."""
+    room = min(limits.max_num_batched_tokens - limits.max_num_seqs, limits.max_context_tokens)
     for num_decodes in powers_of_two(1, limits.max_num_seqs, 4):
         for context in _contexts(limits, 4):
-            for chunk in chunks:
-                room = limits.max_num_batched_tokens - num_decodes
-                tokens = min(chunk, room)
-                for past in _pasts(limits, tokens)[:2] if tokens > 0 else ():
-                    yield StepPoint(num_decodes, context, tokens, past)
+            for chunk in powers_of_two(min(_LEAST_CHUNK, max(room, 1)), max(room, 1), 4):
+                pasts = _pasts(limits, chunk)
+                for past in sorted({pasts[0], pasts[-1]}):
+                    yield StepPoint(num_decodes, context, chunk, past)
