@@ -140,7 +140,7 @@ def batched_env(num_envs: int, load: Load | None = None) -> Work:
         num_envs: Servers.
         load: Traffic and size of each; the standard server of the comparisons if there is none.
     """
-    envs = _make_envs(num_envs, load)
+    envs = make_envs(num_envs, load)
     _, infos = envs.reset(seed=0)
     mask = infos["action_mask"]
     actions = np.zeros(num_envs, np.int64)
@@ -158,7 +158,8 @@ def batched_env(num_envs: int, load: Load | None = None) -> Work:
     return Work(f"ContinuousBatching-v0, {num_envs} envs, {name}", "steps", loop)
 
 
-def _make_envs(num_envs: int, load: Load | None) -> gym.vector.VectorEnv:
+def make_envs(num_envs: int, load: Load | None) -> gym.vector.VectorEnv:
+    """Return environments under a load (or the standard server) that write into their buffers."""
     if load is None:
         return gym.make_vec(ENV_ID, num_envs=num_envs, copy=False)
     with tempfile.TemporaryDirectory() as folder:

@@ -323,15 +323,16 @@ def _legal_levels(state: Any) -> int:
         return 1 if state.num_fitting == 0 else 0
     mask[FULL_LEVEL] = 1
     count = 1
-    if not state.enable_chunked_prefill:
-        return count
     demand = state.ledger_prefill_tokens
+    if demand == 0 or not state.enable_chunked_prefill:
+        return count
+    tokens = min(prefill_cap(state, 0), demand)
     for level in range(FULL_LEVEL):
-        tokens = min(prefill_cap(state, level), demand)
         above = min(prefill_cap(state, level + 1), demand)
         if tokens < above and (tokens > 0 or state.num_decoding > 0):
             mask[level] = 1
             count += 1
+        tokens = above
     return count
 
 

@@ -103,17 +103,20 @@ def _place(state: Any, request: Any, key: float, second_key: float) -> None:
         if is_full:
             _push_back(state, last.row, last.key, last.second_key, last.tie)
             state.num_front -= 1
-    order = order_of(state)
-    position = state.num_front
-    cell = order[position]
-    while position > 0 and goes_before(
-        key, second_key, request.tie, front_of(state)[order[position - 1]]
-    ):
+    front, order = front_of(state), order_of(state)
+    cell, count = order[state.num_front], state.num_front
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if goes_before(key, second_key, request.tie, front[order[middle]]):
+            high = middle
+        else:
+            low = middle + 1
+    for position in range(count, low, -1):
         order[position] = order[position - 1]
-        position -= 1
-    order[position] = cell
-    _fill(state, front_of(state)[cell], request, key, second_key)
-    state.num_front += 1
+    order[low] = cell
+    _fill(state, front[cell], request, key, second_key)
+    state.num_front = count + 1
 
 
 @compiled_part
@@ -155,10 +158,11 @@ def dequeue(state: Any, position: int) -> None:
     order = order_of(state)
     cell = order[position]
     leave(state, requests_of(state)[front_of(state)[cell].row])
-    state.num_front -= 1
-    for i in range(position, state.num_front):
+    last = state.num_front - 1
+    for i in range(position, last):
         order[i] = order[i + 1]
-    order[state.num_front] = cell
+    order[last] = cell
+    state.num_front = last
     _refill(state)
 
 
