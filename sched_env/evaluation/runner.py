@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sched_env.config import EnvConfig
+from sched_env.config.cost import LiveCost
 from sched_env.errors import SchedEnvError, UnknownNameError
 from sched_env.evaluation.cell import CellFailure, CellRunner, Setting
 from sched_env.evaluation.compare import compare
@@ -27,6 +28,7 @@ from sched_env.evaluation.progress import ProgressBar
 from sched_env.evaluation.results import EvaluationResult, write_results
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
+from sched_env.simulator.live import with_estimate
 from sched_env.workload.table import SPLITS
 
 LOADS = (0.8, 1.0, 1.3)
@@ -101,7 +103,7 @@ def evaluate(
     tables = [runner.window(trace, grid.seeds[0]).table for trace in grid.traces]
     config = describe_grid(grid, setting, tables)
     with Journal(folder, {**config, "sched_env_sha256": package_sha256()}) as journal:
-        processes = workers or _default_workers(grid, sum(map(len, tables)))
+        processes = workers or _default_workers(grid, sum(map(len, tables)), env)
         rows = _rows(grid, runner, setting, processes, journal, progress)
         result = EvaluationResult(rows, compare(rows), config, describe_machine(), folder)
         if folder is not None:
@@ -147,8 +149,21 @@ def _key_of_cell(cell: Cell) -> tuple[Any, ...]:
     return cell.policy.label, cell.trace.label, cell.load, cell.seed
 
 
-def _default_workers(grid: Grid, num_requests: int) -> int:
+def _with_times(env: EnvConfig, workers: int | None) -> EnvConfig:
+    """Return the environment, a live one with the estimate that all of its cells share.
+
+    Raises:
+        SchedEnvError: Several workers would share the device of a live server.
+    """
+    if isinstance(env.cost, LiveCost) and (workers or 1) > 1:
+        raise SchedEnvError(f"a live cost runs one server at a time, not {workers}: give 1 worker")
+    return with_estimate(env)
+
+
+def _default_workers(grid: Grid, num_requests: int, env: EnvConfig) -> int:
     """Return how many processes to use for a grid of traces of ``num_requests`` in all."""
+    if isinstance(env.cost, LiveCost):
+        return 1
     cost = sum(_COST_OF_KIND.get(policy.kind, 1) for policy in grid.policies)
     work = num_requests * len(grid.loads) * len(grid.seeds) * cost
     return num_cpus() if work >= _PARALLEL_FROM_REQUESTS else 1

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.config import EnvConfig
+from sched_env.config.cost import LiveCost
 from sched_env.cost.models import cost_record
 from sched_env.cost.step_time import step_time_s
 from sched_env.errors import ConfigError, MissingExtraError, SchedEnvError
@@ -110,6 +111,19 @@ def fluid_bound(requests: NDArray[Any], env: EnvConfig, *, bin_s: float = 1.0) -
     return FluidBound(min(-float(found.fun), 1.0), program.num_bins, program.num_variables)
 
 
+def _cost_of(env: EnvConfig) -> Any:
+    """Return the step-time model of a server, a COST record.
+
+    Raises:
+        ConfigError: Its clock is measured, so no model bounds it.
+    """
+    if isinstance(env.cost, LiveCost):
+        raise ConfigError(
+            "the fluid bound needs step times by a model: give a cost that is not live"
+        )
+    return cost_record(env.cost).view(np.recarray)[0]
+
+
 def planes_below(env: EnvConfig) -> list[Plane]:
     """Return planes through the origin below the step time of a server.
 
@@ -117,7 +131,7 @@ def planes_below(env: EnvConfig) -> list[Plane]:
     divides it in another way, and a schedule has to satisfy all of them.
     """
     config = env.scheduler
-    cost = cost_record(env.cost).view(np.recarray)[0]
+    cost = _cost_of(env)
     pool_tokens = config.num_blocks * config.block_size
     seats, budget = config.max_num_seqs, config.max_num_batched_tokens
     decodes = np.unique(np.geomspace(1, seats, _GRID).astype(int))
@@ -167,7 +181,7 @@ class _Program:
     def __init__(self, requests: NDArray[Any], env: EnvConfig, bin_s: float) -> None:
         self._env = env
         self._planes = planes_below(env)
-        cost = cost_record(env.cost).view(np.recarray)[0]
+        cost = _cost_of(env)
         self._shortest_step_s = float(step_time_s(cost, 1, 0, 0, 0.0, 1))
         self._weight = np.asarray(requests["weight"], np.float64)
         self._prompt = np.asarray(requests["prompt_tokens"], np.float64)
