@@ -25,6 +25,7 @@ BASE_PACKAGES = (
 EXTRAS = {
     "agents": ("torch", "stable-baselines3", "sb3-contrib", "tensorboard", "matplotlib"),
     "ceilings": ("scipy",),
+    "gpu": ("torch",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "profiles": ("aiconfigurator-core", "matplotlib"),
     "tune": ("cmaes",),
