@@ -98,7 +98,7 @@ def test_whole_numbers_written_as_floats_and_with_blanks_are_taken(tmp_path):
         (MOONCAKE + MOONCAKE[:40], "line 4: not JSON"),
         (gzip.compress(AZURE_2023.encode())[:-9], "damaged gzip archive"),
         (b"\x1f\x8bgarbage", "damaged gzip archive"),
-        (gzip.compress(b""), "conv.csv is empty"),
+        (gzip.compress(b"", mtime=0), "conv.csv is empty"),
         (b"PAR1garbagePAR1", "damaged parquet"),
         (b"\x00\x01\x02\x03,\x05\n\x00", "no known trace format"),
         (f"{HEADER}2023-11-16 18:00:00,0,0\n", "no row is left (1 with 0 prompt and 0 output"),
