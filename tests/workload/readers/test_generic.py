@@ -89,7 +89,7 @@ def test_a_bad_parquet_value_is_named_with_row_and_column(tmp_path, column, valu
 
 def test_a_trace_without_arrivals_needs_a_process(tmp_path):
     (tmp_path / "g.csv").write_text("prompt_tokens,output_tokens\n1,2\n3,4\n")
-    with pytest.raises(TraceError, match="arrival process"):
+    with pytest.raises(TraceError, match="without arrival times; draw them"):
         read_trace(tmp_path / "g.csv")
     assert len(read_trace(tmp_path / "g.csv", arrival=PoissonArrivals(1.0))) == 2
 

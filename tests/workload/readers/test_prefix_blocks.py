@@ -80,7 +80,7 @@ def test_another_block_size_must_be_named(tmp_path):
 def test_rows_without_stamps_need_an_arrival_process(tmp_path):
     rows = [{k: v for k, v in row.items() if k != "timestamp"} for row in MOONCAKE_ROWS]
     path = _write(tmp_path, rows)
-    with pytest.raises(TraceError, match="arrival process"):
+    with pytest.raises(TraceError, match="without arrival times; draw them"):
         read_trace(path)
     table = read_trace(path, arrival=PoissonArrivals(5.0), seed=3)
     assert len(set(table.arrival_time_s.tolist())) == 3
