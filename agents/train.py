@@ -46,6 +46,7 @@ from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError
 from sched_env.evaluation.files import write_json
+from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
 
@@ -133,6 +134,8 @@ def train(
     done = folder.read_summary()
     if done is not None:
         return TrainResult(folder.path, folder.policy, done["num_decisions"], done)
+    if progress is not None:
+        announce_compilation()
     num_envs, _ = rollout_size(experiment.agent, experiment.total_decisions)
     env = make_sb3_vec_env(
         experiment.env,

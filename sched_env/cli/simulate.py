@@ -57,6 +57,7 @@ def run(arguments: SimulateArguments) -> None:
 
     from sched_env.cli.tables import print_row
     from sched_env.evaluation.cell import clock_text
+    from sched_env.evaluation.progress import announce_compilation
     from sched_env.metrics.summary import summarize
     from sched_env.policy.registry import resolve_policy
     from sched_env.simulator import simulate
@@ -68,6 +69,7 @@ def run(arguments: SimulateArguments) -> None:
 
         make_folder(Path(arguments.out))
     table = read_trace(arguments.trace).split(arguments.split)
+    announce_compilation()
     result = simulate(
         table,
         policy,

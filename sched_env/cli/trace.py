@@ -165,8 +165,12 @@ def _place(out: str | None) -> Path:
 
     Raises:
         ConfigError: no file was named, and the one of the default name exists.
+        TraceError: no trace can be written there.
     """
     if out is not None:
+        from sched_env.workload.convert import check_trace_path
+
+        check_trace_path(Path(out))
         return Path(out)
     if DEFAULT_OUT.exists():
         raise ConfigError(

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Self
 
+import numba
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from sched_env.compiled import cache_folder
+
 _LINES_WITHOUT_TERMINAL = 10
+
+
+def announce_compilation() -> None:
+    """Say on standard error that the engine has to be compiled first, where that is so.
+
+    Otherwise the first command on a machine would look as if it hung.
+    """
+    folder = cache_folder()
+    if numba.config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    if folder is None:
+        sys.stderr.write(
+            "compiling the engine, each time anew because no folder can be written to: name one "
+            "in SCHED_ENV_CACHE_DIR\n"
+        )
+    elif not any(folder.rglob("kernels.*.nbi")):
+        sys.stderr.write("compiling the engine, once on this machine: about a minute\n")
 
 
 class ProgressBar:

@@ -24,7 +24,7 @@ from sched_env.evaluation.grid import Grid, describe_grid, source_text
 from sched_env.evaluation.journal import Journal
 from sched_env.evaluation.machine import describe_machine, num_cpus
 from sched_env.evaluation.processes import run_cells
-from sched_env.evaluation.progress import ProgressBar
+from sched_env.evaluation.progress import ProgressBar, announce_compilation
 from sched_env.evaluation.results import EvaluationResult, write_results
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
@@ -99,6 +99,8 @@ def evaluate(
     env = _evaluated(_with_times(env or EnvConfig(), workers), grid, split)
     setting = Setting(env, split, starvation_s, max_requests)
     folder = None if out_dir is None else make_folder(Path(out_dir))
+    if progress:
+        announce_compilation()
     runner = CellRunner(setting)
     tables = [runner.window(trace, grid.seeds[0]).table for trace in grid.traces]
     config = describe_grid(grid, setting, tables)

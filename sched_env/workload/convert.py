@@ -32,9 +32,8 @@ def write_trace(table: RequestTable, path: str | PathLike[str]) -> Path:
         TraceError: another suffix, an empty table, or a place that cannot be written.
     """
     target = Path(path)
+    check_trace_path(target)
     writers = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
-    if target.suffix not in writers:
-        raise TraceError(f"{target.name}: write a trace to a name in {', '.join(SUFFIXES)}")
     if not len(table):
         raise TraceError(f"{table.source.name} has no request to write; choose a wider window")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -47,6 +46,20 @@ def write_trace(table: RequestTable, path: str | PathLike[str]) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return target
+
+
+def check_trace_path(path: Path) -> None:
+    """Refuse a path that no trace can be written to.
+
+    Raises:
+        TraceError: it is a folder, lies in none, or has another suffix.
+    """
+    if path.is_dir():
+        raise TraceError(f"{path} is a folder: name a file, as in {path / 'trace.csv'}")
+    if path.suffix not in SUFFIXES:
+        raise TraceError(f"{path}: write a trace to a name in {', '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise TraceError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
 def plain_columns(table: RequestTable) -> dict[str, list[Any]]:

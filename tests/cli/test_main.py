@@ -137,7 +137,9 @@ def test_usage_errors_are_one_line(
         (["trace", "inspect", "/no/such/trace.csv"], ["no file '/no/such/trace.csv'"]),
         (["trace", "inspect", "azure_conv", "--window", "5,1"], ["--window '5,1'"]),
         (["trace", "synth", "azure_con"], ["Did you mean 'azure_conv'?"]),
-        (["trace", "synth", "azure_conv", "--out", "x.txt"], ["x.txt"]),
+        (["trace", "synth", "azure_conv", "--out", "x.txt"], ["x.txt: write a trace to a name in"]),
+        (["trace", "synth", "azure_conv", "--out", "."], [". is a folder: name a file"]),
+        (["trace", "synth", "chatbot", "--out", "/no/x.csv"], ["there is no folder /no"]),
         (["report", "/no/such/run"], ["no folder /no/such/run"]),
     ],
 )

@@ -74,3 +74,8 @@ def test_configurations_that_are_named_exist() -> None:
     }
     assert "experiment/azure_conv" in named
     assert {name for name in named if name.split("/")[1]} <= set(list_configs())
+
+
+def test_the_readme_lists_every_verb() -> None:
+    rows = re.findall(r"^\| `(.*) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert {re.split(r"[` ]", row)[0] for row in rows} == set(VERBS)
