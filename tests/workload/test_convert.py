@@ -49,6 +49,6 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(TraceError, match="cannot be written"):
         write_trace(five_requests(), tmp_path / "missing" / "t.csv")
     (tmp_path / "dir.csv").mkdir()
-    with pytest.raises(TraceError, match="cannot be written"):
+    with pytest.raises(TraceError, match="is a folder"):
         write_trace(five_requests(), tmp_path / "dir.csv")
     assert [file.name for file in tmp_path.iterdir()] == ["dir.csv"]
