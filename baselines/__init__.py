@@ -22,6 +22,7 @@ from sched_env.baselines.server_switches import (
 from sched_env.baselines.sjf import sjf
 from sched_env.baselines.sjf_aging import sjf_aging
 from sched_env.baselines.srpt import srpt
+from sched_env.baselines.vtc import vtc
 from sched_env.baselines.weighted_sjf import weighted_sjf
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "sjf_aging",
     "skip_ahead",
     "srpt",
+    "vtc",
     "watermark",
     "weighted_sjf",
 ]

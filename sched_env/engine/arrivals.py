@@ -148,6 +148,7 @@ def reset(request: Any, row: int) -> None:
     request.num_hashes = 0
     request.passes_waited = 0
     request.times_passed = 0
+    request.class_tokens = 0.0
     request.num_preemptions = 0
     request.num_recomputed_tokens = 0
     request.moved_at_iteration = -1

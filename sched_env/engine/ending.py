@@ -7,6 +7,7 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.events import record
+from sched_env.engine.fair_share import charge_class
 from sched_env.engine.memory import requests_of, running_of
 from sched_env.engine.pool import give_back_blocks
 from sched_env.engine.records import (
@@ -79,6 +80,7 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
         reward_met(state, request.weight, state.clock_s)
     else:
         miss(state, request, state.clock_s)
+    charge_class(state, request)
     state.news = 1
     state.progress_iteration = state.iteration
     record(state, kind, request, request.num_output_tokens, 0)

@@ -65,6 +65,8 @@ def reset(state: Any) -> None:
     state.waiting_weight = 0.0
     state.waiting_prefill_tokens = 0.0
     state.waiting_decode_tokens = 0.0
+    state.classes_waiting = 0
+    state.class_tokens[:] = 0.0
     state.decisions = 0
     state.invalid_actions = 0
     state.scene_iteration = -1

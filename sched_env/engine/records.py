@@ -128,6 +128,7 @@ REQUEST = np.dtype(
         ("stop_reason", "i4"),  # the finish reason when it gets there
         ("num_preemptions", "i4"),
         ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
+        ("class_tokens", "f8"),  # served to its class, over its weight, where a key reads it
         ("status", "i1"),
         ("finish_reason", "i1"),
         ("preemptible", "i1"),
@@ -252,7 +253,10 @@ SEGMENT = np.dtype(
     align=True,
 )
 
-_LIMITS = [
+MOST_COUNTED_CLASSES = 16
+"""Service classes that virtual token counters have room for."""
+
+_LIMITS: list[Any] = [
     # capacities of the arrays
     ("front_size", "i8"),
     ("seat_capacity", "i8"),
@@ -283,6 +287,7 @@ _LIMITS = [
     ("reserve_outputs", "i1"),  # RESERVE_...
     ("skip_ahead", "i8"),
     ("static_order", "i1"),  # waiting keys do not change with time
+    ("counts_classes", "i1"),  # the key reads what each service class has been served
     ("jump_ahead", "i1"),
     ("live", "i1"),  # batches run elsewhere, and the time that they take is measured
     ("shed_hopeless", "i1"),
@@ -334,7 +339,7 @@ _ADDRESSES = [
     ("num_actions", "i8"),
 ]
 
-_STATE = [
+_STATE: list[Any] = [
     ("clock_s", "f8"),
     ("free_blocks", "i8"),
     ("num_running", "i8"),
@@ -437,6 +442,10 @@ _STATE = [
     ("episode", "i8"),
     ("env_seed", "i8"),
     ("load", "f8"),
+    # virtual token counters of the service classes
+    ("classes_waiting", "i8"),  # one bit a class, when the queue was last put in order
+    ("class_tokens", "f8", (MOST_COUNTED_CLASSES,)),  # of ended requests, and what lifted it
+    ("class_totals", "f8", (MOST_COUNTED_CLASSES,)),  # of live ones too
 ]
 
 SERVER = np.dtype(_LIMITS + _ADDRESSES + _STATE, align=True)

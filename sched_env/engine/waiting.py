@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.fair_share import share_out
 from sched_env.engine.features import density, show_progress, show_rest
 from sched_env.engine.heap import drop_top, goes_before, push
 from sched_env.engine.memory import backlog_of, front_of, order_of, requests_of, waiter_at
@@ -222,6 +223,8 @@ def reorder(state: Any, key: Any) -> None:
     for position in range(state.num_front):
         backlog[state.num_backlog + position].row = waiter_at(state, position).row
     count = state.num_backlog + state.num_front
+    if state.counts_classes:
+        share_out(state, count)
     state.num_backlog = 0
     state.num_front = 0
     for position in range(count):

@@ -19,6 +19,7 @@ from sched_env.engine.records import (
     ENTRY,
     EVENT,
     MEMORY,
+    MOST_COUNTED_CLASSES,
     ONE_TIME_EVENTS,
     PREEMPTED,
     REQUEST,
@@ -49,6 +50,11 @@ class Key(Protocol):
     @property
     def static(self) -> bool:
         """Tell whether waiting requests keep their order as time passes."""
+        ...
+
+    @property
+    def counts_classes(self) -> bool:
+        """Tell whether the order depends on what each service class has been served."""
         ...
 
 
@@ -127,7 +133,8 @@ class World:
         address: Where compiled code finds the servers: the address of a MEMORY record.
 
     Raises:
-        ConfigError: The machine's memory cannot hold them.
+        ConfigError: The machine's memory cannot hold them, or the key counts more service classes
+            than there is room for.
     """
 
     def __init__(
@@ -154,6 +161,12 @@ class World:
         state["row_capacity"] = row_capacity
         state["seat_capacity"] = self._num_seats(first, row_capacity)
         state["static_order"] = key.static
+        state["counts_classes"] = key.counts_classes
+        if key.counts_classes and len(classes) > MOST_COUNTED_CLASSES:
+            raise ConfigError(
+                f"{len(classes)} service classes are too many for a policy that counts what each "
+                f"is served: configure {MOST_COUNTED_CLASSES} at most, or take another policy"
+            )
         self.key = key
         self.executor: live.BatchExecutor | None = None
         self._num_hash_ids = 0 if hash_ids is None else len(hash_ids)

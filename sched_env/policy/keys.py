@@ -94,6 +94,11 @@ class Heuristic:
         return any(hidden in _names(self.function) for hidden in HIDDEN_FIELDS)
 
     @cached_property
+    def counts_classes(self) -> bool:
+        """True if the key reads what its service class has been served (see ``fair_share``)."""
+        return "class_tokens" in _names(self.function)
+
+    @cached_property
     def addresses(self) -> tuple[int, int]:
         """The two addresses by which the core calls the key; compiles it at first use.
 

@@ -29,6 +29,7 @@ NAMES = (
     "sjf",
     "sjf_aging",
     "srpt",
+    "vtc",
     "weighted_sjf",
 )
 
@@ -92,6 +93,7 @@ DEFINITIONS: dict[str, Any] = {
     "mlfq": lambda one, now: (queue(one, now), float(one.arrival_time_s)),
     "sjf_aging": lambda one, now: work_s(one) - 0.02 * (now - float(one.arrival_time_s)),
     "srpt": lambda one, now: left_s(one),
+    "vtc": lambda one, now: (float(one.class_tokens), float(one.arrival_time_s)),
     "sjf": lambda one, now: work_s(one),
     "weighted_sjf": lambda one, now: -float(one.weight) / work_s(one),
 }
@@ -109,6 +111,7 @@ def waiting() -> Any:
     requests.weight = rng.choice([1.0, 2.0, 4.0], 40)
     requests.ttft_slo_s = rng.uniform(0.5, 12, 40)
     requests.tpot_slo_s = 0.08
+    requests.class_tokens = rng.choice([10.0, 250.0, 90.5], 40)
     requests.lone_prefill_s = rng.uniform(0.01, 0.3, 40)
     requests.token_time_s = 0.0005
     requests.predicted_output_tokens = rng.uniform(1, 600, 40)
@@ -151,7 +154,8 @@ def test_static_orders_do_not_change_with_time(name: str, waiting: Any) -> None:
     key = resolve_policy(name)
     assert isinstance(key, Heuristic)
     orders = {tuple(order_by(key, waiting, now)) for now in (30.0, 31.0, 37.0, 90.0)}
-    assert (len(orders) == 1) == key.static
+    # What a class has been served changes with the server's work, not by the clock alone.
+    assert (len(orders) == 1) == (key.static or key.counts_classes)
 
 
 def served(policy: Any, table: RequestTable, **scheduler: Any) -> Any:
@@ -343,3 +347,34 @@ def test_switched_servers_differ_from_weighted_sjf_by_one_switch(name: str) -> N
     plain = simulate(table, "weighted_sjf", env, seed=1)
     assert by_name.requests.tobytes() == by_hand.requests.tobytes()
     assert by_name.requests.tobytes() != plain.requests.tobytes()
+
+
+def test_virtual_token_counters_share_the_server_by_weight() -> None:
+    count = 240
+    table = RequestTable.from_columns(  # "low" floods the queue first; "high" comes behind it
+        arrival_time_s=np.r_[np.zeros(count), np.full(count, 0.01)],
+        prompt_tokens=np.full(2 * count, 60),
+        output_tokens=np.full(2 * count, 30),
+        service_class=np.r_[np.zeros(count), np.ones(count)],
+    )
+    shares = {}
+    for policy in ("fcfs", "vtc"):
+        order = np.array(admissions(served(policy, table, max_num_seqs=4)))
+        early = order[20:140]  # while both classes wait
+        shares[policy] = float((early >= count).mean())
+    assert shares["fcfs"] == 0.0
+    assert shares["vtc"] == pytest.approx(5 / 6, abs=0.04)  # weights 1 and 5
+
+
+def test_a_class_saves_up_no_service_while_it_has_nothing_to_run() -> None:
+    first, late = 150, 100
+    table = RequestTable.from_columns(  # "low" alone at first, then both at once
+        arrival_time_s=np.r_[np.linspace(0, 1, first), np.full(late, 30.0), np.full(late, 30.001)],
+        prompt_tokens=np.full(first + 2 * late, 60),
+        output_tokens=np.full(first + 2 * late, 30),
+        service_class=np.r_[np.zeros(first + late), np.ones(late)],
+    )
+    order = np.array(admissions(served("vtc", table, max_num_seqs=4)))
+    order = order[order >= first][10:70]
+    # Without the lift "high" would be served alone until it has caught up with what "low" had.
+    assert (order < first + late).mean() > 0.1
