@@ -10,6 +10,7 @@ from sched_env.compiled import compiled_part
 from sched_env.engine.batch import assign, grow
 from sched_env.engine.ending import stand_up
 from sched_env.engine.events import record
+from sched_env.engine.fair_share import charge_class
 from sched_env.engine.features import show_rest
 from sched_env.engine.flight import is_stale
 from sched_env.engine.memory import requests_of, running_of, waiter_at
@@ -197,6 +198,7 @@ def admit(state: Any, request: Any, tokens: int) -> None:
     seat = running_of(state)[state.num_running]
     state.num_running += 1
     _sit_down(state, seat, request)
+    charge_class(state, request, -1.0)
     request.status = RUNNING
     if state.enable_prefix_caching:
         request.num_cached_tokens = _use_cache(state, seat)

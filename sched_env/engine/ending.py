@@ -80,7 +80,7 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
         reward_met(state, request.weight, state.clock_s)
     else:
         miss(state, request, state.clock_s)
-    charge_class(state, request)
+    request.class_tokens = 0.0
     state.news = 1
     state.progress_iteration = state.iteration
     record(state, kind, request, request.num_output_tokens, 0)
@@ -94,7 +94,9 @@ def settle(state: Any, seat: Any, status: int, reason: int) -> None:
     seat.num_output_placeholders = 0
     seat.in_flight_tokens = 0
     seat.in_flight_output = 0
-    end(state, stand_up(state, seat), status, reason)
+    request = stand_up(state, seat)
+    charge_class(state, request, 1.0)
+    end(state, request, status, reason)
 
 
 @compiled_part

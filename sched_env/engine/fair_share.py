@@ -1,11 +1,13 @@
 """Virtual token counters: how much each service class has been served, by its weight.
 
 A request counts its prompt as it is computed and its outputs, an output twice as much as a token of
-the prompt; what a preemption makes to be computed again counts once. A class that comes back
-to the queue is lifted to the least counter of those that wait, so that it cannot save up service
-while it has nothing to run (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024).
+the prompt; a prompt that was computed to its end and has to be computed again counts once. A class
+that comes back to the queue is lifted to the least counter of those that wait, so that it cannot
+save up service while it has nothing to run (Sheng et al., Fairness in Serving Large Language
+Models, OSDI 2024).
 
-The counters are brought up to date only when a queue whose key reads them is put in order.
+A counter holds what was served outside the seats; what the running requests have been served comes
+to it when a key that reads it is about to decide.
 """
 
 from __future__ import annotations
@@ -31,44 +33,55 @@ def _service(state: Any, request: Any, computed: int, outputs: int) -> float:
 
 
 @compiled_part
-def charge_class(state: Any, request: Any) -> None:
-    """Keep what an ended request has been served in the counter of its class."""
-    if state.counts_classes:
-        outputs = request.num_output_tokens
-        served = _service(state, request, request.num_computed_tokens, outputs)
-        state.class_tokens[request.service_class] += served
-
-
-@compiled_part
-def share_out(state: Any, count: int) -> None:
-    """Write the counter of its class into every live request.
+def charge_class(state: Any, request: Any, sign: float) -> None:
+    """Move what a request has been served into the counter of its class, or out of it.
 
     Args:
         state: The server.
-        count: Entries of the backlog, all waiting requests among them.
+        request: It leaves its seat, or gets one.
+        sign: +1 where it leaves, -1 where it gets one.
     """
+    if state.counts_classes:
+        outputs = request.num_output_tokens
+        served = _service(state, request, request.num_computed_tokens, outputs)
+        state.class_tokens[request.service_class] += sign * served
+
+
+@compiled_part
+def count_running(state: Any) -> None:
+    """Bring the counters up to date, and write those of their classes into running requests."""
     totals = state.class_totals
-    num_classes = classes_of(state).size
-    for index in range(num_classes):
+    for index in range(classes_of(state).size):
         totals[index] = state.class_tokens[index]
-    waits = 0
     for i in range(state.num_running):
         seat = running_of(state)[i]
         request = requests_of(state)[seat.row]
         served = _service(state, request, seat.num_computed_tokens, seat.num_output_tokens)
         totals[request.service_class] += served
-    for position in range(count):
-        request = requests_of(state)[backlog_of(state)[position].row]
-        if request.status == WAITING or request.status == PREEMPTED:
-            totals[request.service_class] += _service(state, request, 0, request.num_output_tokens)
-            waits |= 1 << request.service_class
-    _lift(state, waits)
     for i in range(state.num_running):
         request = requests_of(state)[running_of(state)[i].row]
         request.class_tokens = totals[request.service_class]
+
+
+@compiled_part
+def share_out(state: Any, count: int) -> None:
+    """Write the counters into waiting requests, lifting those of classes that have come back.
+
+    Args:
+        state: The server.
+        count: Entries of the backlog, all waiting requests among them.
+    """
+    count_running(state)
+    waits = 0
     for position in range(count):
         request = requests_of(state)[backlog_of(state)[position].row]
-        request.class_tokens = totals[request.service_class]
+        if request.status == WAITING or request.status == PREEMPTED:
+            waits |= 1 << request.service_class
+    _lift(state, waits)
+    for position in range(count):
+        request = requests_of(state)[backlog_of(state)[position].row]
+        if request.status == WAITING or request.status == PREEMPTED:
+            request.class_tokens = state.class_totals[request.service_class]
 
 
 @compiled_part

@@ -10,6 +10,7 @@ from sched_env.compiled import compiled_part
 from sched_env.engine.batch import never_fits_a_batch, withdraw
 from sched_env.engine.ending import end, is_out_of_reach, remove_running, stand_up
 from sched_env.engine.events import record
+from sched_env.engine.fair_share import charge_class, count_running
 from sched_env.engine.flight import note_stale
 from sched_env.engine.heap import push
 from sched_env.engine.memory import expiries_of, running_of
@@ -43,6 +44,8 @@ def victim(state: Any, key: Any) -> int:
     """
     if state.victim == VICTIM_TAIL:
         return state.num_running - 1
+    if state.counts_classes:
+        count_running(state)
     worst = 0
     worst_first, worst_second = -np.inf, -np.inf
     for i in range(state.num_running):
@@ -92,6 +95,7 @@ def preempt(state: Any, key: Any, position: int) -> None:
     punish_recompute(state, lost)
     give_back_blocks(state, seat)
     request = stand_up(state, seat)
+    charge_class(state, request, 1.0)
     remove_running(state, position)
     state.num_preemptions += 1
     state.num_preempted_now += 1
