@@ -93,7 +93,7 @@ class Heuristic:
         """True if the key, or a function it calls, names one of `HIDDEN_FIELDS`."""
         return any(hidden in _names(self.function) for hidden in HIDDEN_FIELDS)
 
-    @cached_property
+    @property
     def counts_classes(self) -> bool:
         """True if the key reads what its service class has been served (see ``fair_share``)."""
         return "class_tokens" in _names(self.function)
