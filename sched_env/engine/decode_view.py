@@ -104,8 +104,8 @@ def step_batch(
 ) -> int:
     """Take one decision in each machine; return how many episodes ended.
 
-    ``masks`` holds the legal actions before and after. ``results`` is float64 (N, 6): reward,
-    terminated, truncated, elapsed steps, discount, illegal actions.
+    ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
+    elapsed steps, discount, terminated, truncated, illegal actions.
     """
     ended = 0
     for index in range(states.size):
@@ -113,13 +113,12 @@ def step_batch(
         episode.act(state, requests[index], slots[index], masks[index], actions[index])
         view(state, requests[index], slots[index], observations[index], masks[index])
         elapsed = state.clock - state.step_start
-        result = results[index]
-        result[0] = state.reward
-        result[1] = state.terminated
-        result[2] = state.truncated
-        result[3] = elapsed
-        result[4] = state.discount**elapsed
-        result[5] = state.invalid_actions
+        results[0, index] = state.reward
+        results[1, index] = elapsed
+        results[2, index] = state.discount**elapsed
+        results[3, index] = state.terminated
+        results[4, index] = state.truncated
+        results[5, index] = state.invalid_actions
         if state.terminated or state.truncated:
             ended += 1
     return ended

@@ -66,12 +66,12 @@ class DecodeWorld:
         return self.arrays.requests[index, : int(self.state[index]["num_requests"])]
 
     def buffers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.float64]]:
-        """Return fresh observations (N, size), masks (N, 2 S) and step results (N, 6)."""
+        """Return fresh observations (N, size), masks (N, 2 S) and step results (6, N)."""
         count = len(self.state)
         return (
             np.zeros((count, self.layout.size), np.float32),
             np.zeros((count, self.layout.num_actions), np.int8),
-            np.zeros((count, 6), np.float64),
+            np.zeros((6, count), np.float64),
         )
 
     def reset(

@@ -54,8 +54,8 @@ def step_batch(
 ) -> int:
     """Take one decision in each server; return how many episodes ended.
 
-    ``masks`` holds the legal actions before and after. ``results`` is float64 (N, 6): reward,
-    terminated, truncated, elapsed seconds, discount, illegal actions.
+    ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
+    elapsed seconds, discount, terminated, truncated, illegal actions.
     """
     memory = memory_at(address)
     key = _key_of(memory)
@@ -65,7 +65,7 @@ def step_batch(
         aim_outputs(state, observations, masks, index)
         decide.step(state, key, actions[index])
         _show(state)
-        ended += _report(state, results[index])
+        ended += _report(state, results, index)
     return ended
 
 
@@ -77,14 +77,14 @@ def _show(state: Any) -> None:
 
 
 @compiled_part
-def _report(state: Any, result: NDArray[Any]) -> int:
+def _report(state: Any, results: NDArray[Any], index: int) -> int:
     elapsed_s = state.clock_s - state.step_start_s
-    result[0] = state.reward
-    result[1] = state.terminated
-    result[2] = state.truncated
-    result[3] = elapsed_s
-    result[4] = math.exp(-elapsed_s / state.discount_time_s)
-    result[5] = state.invalid_actions
+    results[0, index] = state.reward
+    results[1, index] = elapsed_s
+    results[2, index] = math.exp(-elapsed_s / state.discount_time_s) if elapsed_s > 0.0 else 1.0
+    results[3, index] = state.terminated
+    results[4, index] = state.truncated
+    results[5, index] = state.invalid_actions
     return 1 if state.terminated or state.truncated else 0
 
 
@@ -98,14 +98,14 @@ def end_measured_one(
 ) -> None:
     """End the batch of live server 0 after its measured time, and go on with the decision.
 
-    ``results`` is as in ``step_batch``, (1, 6).
+    ``results`` is as in ``step_batch``, (6, 1).
     """
     memory = memory_at(address)
     state = server_of(memory, 0)
     aim_outputs(state, observations, masks, 0)
     decide.end_measured_batch(state, _key_of(memory), step_time_s)
     _show(state)
-    _report(state, results[0])
+    _report(state, results, 0)
 
 
 @compiled

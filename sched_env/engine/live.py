@@ -48,12 +48,12 @@ def run_batches(
         world: A world with an executor.
         observations: float32 (1, size), to be filled.
         masks: int8 (1, actions), to be filled.
-        results: float64 (1, 6), to be filled; ``None``: nobody asks.
+        results: float64 (6, 1), to be filled; ``None``: nobody asks.
     """
     assert world.executor is not None
     state = world.state[0]
     if results is None:
-        results = np.zeros((1, 6))
+        results = np.zeros((6, 1))
     while state["measuring"]:
         step_time_s = world.executor.run(world)
         kernels.end_measured_one(world.address, step_time_s, observations, masks, results)

@@ -323,12 +323,12 @@ class World:
         seats["stop_at_tokens"][seats["row"] == row] = tokens
 
     def buffers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.float64]]:
-        """Return fresh observations (N, size), masks (N, actions) and step results (N, 6)."""
+        """Return fresh observations (N, size), masks (N, actions) and step results (6, N)."""
         count = self.num_servers
         return (
             np.zeros((count, self._layout.size), np.float32),
             np.zeros((count, self._layout.num_actions), np.int8),
-            np.zeros((count, 6), np.float64),
+            np.zeros((6, count), np.float64),
         )
 
     def reset(

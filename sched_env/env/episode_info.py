@@ -21,8 +21,7 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
     leaves others behind, which would otherwise count as missed. It runs once an episode, so it
     reads the core's counters where they say the same as the table of requests.
     """
-    state = world.state[index]
-    counts = {name: state[name].item() for name in _COUNTERS}
+    counts = dict(zip(_COUNTERS, world.state[list(_COUNTERS)][index].tolist(), strict=True))
     settled = counts["num_met"] + counts["num_missed"]
     weight = counts["weight_met"] + counts["weight_missed"]
     clock_s, busy_s = max(counts["clock_s"], 1e-9), max(counts["busy_s"], 1e-9)
@@ -42,7 +41,7 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
         "output_throughput": counts["num_output_tokens"] / clock_s,
         "total_token_throughput": tokens / clock_s,
         "batch_tokens_mean": tokens / max(counts["iteration"], 1),
-        "kv_cache_usage_mean": counts["kv_block_seconds"] / busy_s / state["num_blocks"].item(),
+        "kv_cache_usage_mean": counts["kv_block_seconds"] / busy_s / counts["num_blocks"],
         "makespan_s": clock_s,
         "load": counts["load"],
         "is_success": goodput_weighted >= SUCCESS_GOODPUT,
@@ -68,11 +67,24 @@ _COUNTERS = (
     "iteration",
     "decisions",
     "load",
+    "num_blocks",
+)
+_OUTCOMES = (
+    "arrival_time_s",
+    "first_scheduled_s",
+    "first_token_s",
+    "finish_s",
+    "ttft_slo_s",
+    "tpot_slo_s",
+    "num_output_tokens",
+    "output_tokens",
+    "status",
+    "finish_reason",
 )
 
 
 def _latencies(world: World, index: int, arrived: int) -> dict[str, float]:
-    requests = world.requests[index, :arrived]
+    requests = world.requests[index, :arrived][list(_OUTCOMES)]
     ended = requests[~np.isnan(requests["finish_s"])]
     wait_s = latency.queue_wait_s(ended)
     figures = {"mean_queue_wait_ms": 1e3 * latency.mean(wait_s)}

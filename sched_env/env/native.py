@@ -131,7 +131,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
     def _look_at_first_row(self) -> None:
         """Make the views of the only row of each buffer, so that a step indexes nothing."""
         self._observation, self._mask = self._observations[0], self._masks[0]
-        self._result = self._results[0]
+        self._result = self._results[:, 0]
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore a copy or a pickle, in which views have become arrays of their own."""
@@ -152,7 +152,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         if self._raises:
             refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_), self._action_name)
         self._world.step(self._actions, self._observations, self._masks, self._results)
-        reward, terminated, truncated, elapsed, discount, invalid = self._result.tolist()
+        reward, elapsed, discount, terminated, truncated, invalid = self._result.tolist()
         info: dict[str, Any] = {
             "action_mask": self._mask.copy(),
             self.elapsed_name: elapsed,

@@ -16,7 +16,8 @@ from sched_env.env.actions import action_name, check_actions, refuse_early_step,
 from sched_env.env.state import check_number, restore_state, saved_state, server_seeds
 from sched_env.errors import ConfigError
 
-_REWARD, _TERMINATED, _TRUNCATED, _ELAPSED, _DISCOUNT, _INVALID = range(6)
+# Rows of the results of a step; from _TERMINATED on they are flags.
+_REWARD, _ELAPSED, _DISCOUNT, _TERMINATED, _TRUNCATED, _INVALID = range(6)
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,10 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         self._start_episodes(given)
         self._ended[:] = False
         self._results[:] = 0.0
-        self._results[:, _DISCOUNT] = 1.0
+        self._results[_DISCOUNT] = 1.0
         self._is_reset = True
-        return self._out(self._observations), self._infos(self._results.copy())
+        invalid = np.zeros(self.num_envs, np.bool_)
+        return self._out(self._observations), self._infos(self._results.copy(), invalid)
 
     def _set_seeds(self, seed: int | Sequence[int | None] | None) -> None:
         state = self._world.state
@@ -194,31 +196,31 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         results = self._results.copy()
         if num_over or self._limit:
             self._settle_ends(results, restarted)
-        terminated = results[:, _TERMINATED].astype(np.bool_)
-        truncated = results[:, _TRUNCATED].astype(np.bool_)
-        infos = self._infos(results)
+        flags = results[_TERMINATED:].astype(np.bool_)
+        terminated, truncated, invalid = flags[0], flags[1], flags[2]  # quicker than one by one
+        infos = self._infos(results, invalid)
         if num_over or self._limit:
             self._ended = terminated | truncated
             if self._ended.any():
                 self._end_episodes(infos)
-        return self._out(self._observations), results[:, _REWARD], terminated, truncated, infos
+        return self._out(self._observations), results[_REWARD], terminated, truncated, infos
 
     def _settle_ends(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
         """Start the episodes that are due, and say of an end whether it is one by time."""
         if restarted.any():
             self._restart(restarted)
-            results[restarted] = 0.0
-            results[restarted, _DISCOUNT] = 1.0
+            results[:, restarted] = 0.0
+            results[_DISCOUNT, restarted] = 1.0
         if self._limit:
             self._apply_limit(results, restarted)
-        results[results[:, _TERMINATED] > 0, _TRUNCATED] = 0.0
+        results[_TRUNCATED, results[_TERMINATED] > 0] = 0.0
 
     def _apply_limit(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
         """Truncate the episodes that have taken ``max_episode_steps`` decisions."""
         state = self._world.state
         late = (state["decisions"] >= self._limit) & ~restarted
         state["truncated"][late] = 1
-        results[late, _TRUNCATED] = 1.0
+        results[_TRUNCATED, late] = 1.0
 
     def _restart(self, chosen: NDArray[np.bool_]) -> None:
         self._world.state["episode"][chosen] += 1
@@ -242,26 +244,26 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         infos["action_mask"] = self._masks.copy() if self._copy else self._masks
 
     def _metrics_of(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
-        rows = {int(i): self._episode_info(int(i)) for i in np.flatnonzero(ended)}
-        names = list(next(iter(rows.values())))
+        where = np.flatnonzero(ended)
+        rows = [self._episode_info(index) for index in where.tolist()]
+        table = np.zeros((len(rows[0]), self.num_envs))
+        table[:, where] = np.array([list(row.values()) for row in rows], np.float64).T
         metrics: dict[str, Any] = {}
-        for name in names:
-            values = np.zeros(self.num_envs, np.bool_ if name == "is_success" else np.float64)
-            for index, row in rows.items():
-                values[index] = row[name]
-            metrics[name], metrics[f"_{name}"] = values, ended.copy()
+        for name, values in zip(rows[0], table, strict=True):
+            metrics[name] = values.astype(np.bool_) if name == "is_success" else values
+            metrics[f"_{name}"] = ended
         return metrics
 
-    def _infos(self, results: NDArray[np.float64]) -> dict[str, Any]:
+    def _infos(self, results: NDArray[np.float64], invalid: NDArray[np.bool_]) -> dict[str, Any]:
         everywhere = self._everywhere
         return {
             "action_mask": self._masks.copy() if self._copy else self._masks,
             "_action_mask": everywhere,
-            self.elapsed_name: results[:, _ELAPSED],
+            self.elapsed_name: results[_ELAPSED],
             f"_{self.elapsed_name}": everywhere,
-            "discount": results[:, _DISCOUNT],
+            "discount": results[_DISCOUNT],
             "_discount": everywhere,
-            "invalid_action": results[:, _INVALID].astype(np.bool_),
+            "invalid_action": invalid,
             "_invalid_action": everywhere,
         }
 

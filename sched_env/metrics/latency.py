@@ -56,7 +56,8 @@ def percentiles(
 ) -> dict[float, float]:
     """Return the percentiles of the values that are not NaN; NaN each if there are none."""
     known = np.asarray(values, np.float64)
-    known = np.sort(known[~np.isnan(known)])
+    known = known[~np.isnan(known)]
+    known.sort()
     if known.size == 0:
         return dict.fromkeys(which, float("nan"))
     return {percent: _at(known, percent) for percent in which}
@@ -75,7 +76,7 @@ def mean(values: npt.ArrayLike) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
-    return float(known.mean()) if known.size else float("nan")
+    return float(np.add.reduce(known)) / known.size if known.size else float("nan")
 
 
 def latency_statistics(name: str, values_s: npt.ArrayLike) -> dict[str, float]:

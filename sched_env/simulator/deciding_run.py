@@ -68,7 +68,7 @@ class AskingRun:
             actions = self._decider.act(observations, masks)
             self.world.step(actions, observations, masks, results)
             self.num_decisions += 1
-            self.num_invalid_actions += int(results[0, 5])
+            self.num_invalid_actions += int(results[5, 0])
         return self.is_over
 
 
@@ -118,5 +118,5 @@ def _decide(
         decide(network, observations, masks, logits, actions)
         kernels.step_batch(address, actions, observations, masks, results)
         made += 1
-        invalid += int(results[0, 5])
+        invalid += int(results[5, 0])
     return made, invalid

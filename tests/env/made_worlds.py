@@ -159,5 +159,5 @@ class Driver:
         """Return reward, whether the episode is over, elapsed seconds, discount, illegal."""
         actions = np.array([action], np.int64)
         self.world.step(actions, self.observations, self.masks, self.results)
-        reward, terminated, truncated, elapsed_s, discount, invalid = self.results[0].tolist()
+        reward, elapsed_s, discount, terminated, truncated, invalid = self.results[:, 0].tolist()
         return reward, terminated + truncated > 0, elapsed_s, discount, invalid > 0
