@@ -19,6 +19,9 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 
+from sched_env.code_parts import PartCompiler, with_wide_integers
+
+_COMPILES = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _PACKAGE = Path(__file__).resolve().parent
 _CORE_FOLDERS = ("engine", "cost", "workload")
 _CALLED_FROM = {"simulator": ("policy",)}  # folders beyond the core whose kernels a folder calls
@@ -29,6 +32,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def _source_hash(folder: str) -> str:
     """Return a hash of all that a kernel defined in ``folder`` can depend on."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest.update((_PACKAGE / "code_parts.py").read_bytes())
     digest.update(f"{numba.__version__}|{llvmlite.binding.get_host_cpu_name()}".encode())
     for name in sorted({*_CORE_FOLDERS, *_CALLED_FROM.get(folder, ()), folder}):
         for path in sorted((_PACKAGE / name).glob("*.py")):
@@ -85,7 +89,20 @@ def compiled(function: _F) -> _F:
 
 def compiled_part(function: _F) -> _F:
     """Compile ``function`` as a part of compiled callers: not callable from Python, not cached."""
-    return _njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    part = _njit(
+        function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=PartCompiler
+    )
+    return with_wide_integers(part) if _COMPILES else part
+
+
+def compiled_both(function: _F) -> _F:
+    """Compile ``function`` for calls from Python, and as a part of compiled callers."""
+    entry: Any = compiled(function)
+    part: Any = compiled_part(function)
+    if _COMPILES:
+        entry.get_call_template = part.get_call_template
+        entry.get_overload = part.get_overload
+    return entry
 
 
 def compiled_inline(function: _F) -> _F:

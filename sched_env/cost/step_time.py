@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_both, compiled_part
 from sched_env.cost.table_ratio import TABLE_FIELDS, is_beyond_table, mean_past, table_ratio
 
 COST = np.dtype(
@@ -52,7 +52,7 @@ SHARP = 99.0
 """From this smoothness on, ``smax`` is the plain maximum."""
 
 
-@compiled
+@compiled_both
 def step_time_s(
     cost: Any,
     num_decodes: int,
@@ -79,7 +79,7 @@ def step_time_s(
     return overhead_s + kernels_s
 
 
-@compiled
+@compiled_both
 def is_beyond_reach(
     cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, attention: float
 ) -> bool:
@@ -93,7 +93,7 @@ def is_beyond_reach(
     return is_beyond_table(cost, num_decodes, context_tokens, prefill_tokens, past)
 
 
-@compiled
+@compiled_part
 def _formula_s(
     cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, attention: float
 ) -> float:
@@ -116,7 +116,7 @@ def _formula_s(
     )
 
 
-@compiled
+@compiled_part
 def _smooth_max(left: float, right: float, smoothness: float) -> float:
     if smoothness >= SHARP:
         return max(left, right)
@@ -130,7 +130,7 @@ def _smooth_max(left: float, right: float, smoothness: float) -> float:
     return larger * (1.0 + (smaller / larger) ** smoothness) ** (1.0 / smoothness)
 
 
-@compiled
+@compiled_both
 def lone_prefill_s(cost: Any, prompt_tokens: int, max_num_batched_tokens: int) -> float:
     """Return the time to prefill a prompt on an idle server, chunk by chunk.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_part
 
 MAX_LEVELS = 40
 """Most grid points along one axis."""
@@ -34,7 +34,7 @@ TABLE_FIELDS = (
 )
 
 
-@compiled
+@compiled_part
 def mean_past(prefill_tokens: int, attention: float, min_chunk_tokens: float) -> float:
     """Return the ``past`` of the one chunk that has the attention of all chunks of a step."""
     if prefill_tokens == 0:
@@ -42,7 +42,7 @@ def mean_past(prefill_tokens: int, attention: float, min_chunk_tokens: float) ->
     return max(attention / max(prefill_tokens, min_chunk_tokens) - 0.5 * prefill_tokens, 0.0)
 
 
-@compiled
+@compiled_part
 def _grid_of(cost: Any, num_decodes: int, prefill_tokens: int) -> int:
     """Return the grid for a step; the nearest of kin where its own was not measured; or -1."""
     if prefill_tokens == 0:
@@ -54,7 +54,7 @@ def _grid_of(cost: Any, num_decodes: int, prefill_tokens: int) -> int:
     return second if cost.table_starts[second] >= 0 else -1
 
 
-@compiled
+@compiled_part
 def table_ratio(
     cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, past: float
 ) -> float:
@@ -77,7 +77,7 @@ def table_ratio(
     return total
 
 
-@compiled
+@compiled_part
 def _place(cost: Any, axis: int, value: float) -> tuple[int, float]:
     """Return the level of an axis at or below a value, and the share of the next one."""
     size = cost.table_sizes[axis]
@@ -91,7 +91,7 @@ def _place(cost: Any, axis: int, value: float) -> tuple[int, float]:
     return below - base, min(max((value - left) / (right - left), 0.0), 1.0)
 
 
-@compiled
+@compiled_part
 def _along_context(
     cost: Any,
     first: int,
@@ -112,7 +112,7 @@ def _along_context(
     return total
 
 
-@compiled
+@compiled_part
 def _along_chunk(cost: Any, first: int, row: int, k_share: float, m: int, m_share: float) -> float:
     total = 0.0
     for up in range(2):
@@ -127,7 +127,7 @@ def _along_chunk(cost: Any, first: int, row: int, k_share: float, m: int, m_shar
     return total
 
 
-@compiled
+@compiled_part
 def is_beyond_table(
     cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, past: float
 ) -> bool:

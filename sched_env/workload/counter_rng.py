@@ -15,7 +15,7 @@ from typing import Any
 import numba.extending
 import numpy as np
 
-from sched_env.compiled import compiled
+from sched_env.compiled import compiled_both, compiled_part
 
 CLASS_STREAM = 1
 SLO_JITTER_STREAM = 2
@@ -40,7 +40,7 @@ def _as_uint64_compiled(value: Any) -> Callable[[Any], Any]:
     return implementation
 
 
-@compiled
+@compiled_part
 def _absorb(state: int, key: int) -> int:
     """Mix ``key`` into the 64-bit ``state`` (a bijection in the key)."""
     z = as_uint64((state ^ as_uint64(key)) + as_uint64(_GOLDEN))
@@ -49,21 +49,21 @@ def _absorb(state: int, key: int) -> int:
     return z ^ (z >> as_uint64(31))
 
 
-@compiled
+@compiled_both
 def uniform(seed: int, row: int, stream: int) -> float:
     """Draw a float64 in [0, 1), with 53 random bits, from the counter (seed, row, stream)."""
     state = _absorb(_absorb(_absorb(as_uint64(_DRAW_DOMAIN), seed), row), stream)
     return float(state >> as_uint64(11)) * 2.0**-53
 
 
-@compiled
+@compiled_both
 def normal(seed: int, row: int, stream: int) -> float:
     """Draw a standard normal float64 from the counter (Box and Muller, 1958)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(seed, row, stream)))
     return radius * math.cos(2.0 * math.pi * uniform(seed, row, stream + _SECOND_UNIFORM))
 
 
-@compiled
+@compiled_both
 def mix(seed: int, value: int) -> int:
     """Derive a sub-seed from a seed and a number: a non-negative int64.
 

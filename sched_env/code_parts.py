@@ -1,0 +1,83 @@
+"""Parts of compiled code: functions that only compiled callers call.
+
+numba makes each function that another one calls a library of its own: optimised together with all
+that it calls, and turned into native code that nobody runs, since its code is optimised once more
+within the caller. For kernels that are made of hundreds of small functions that is most of the time
+to compile them. A part stays as it is until the entry that it ends up in is optimised as a whole.
+It has one version for integers of all sizes, and for all constants, instead of one for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _NoEngine:
+    """Where parts would be made native."""
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing: a part has no address at which to note the environment."""
+
+
+class _PartLibrary(JITCodeLibrary):
+    """The code of a part and of the parts that it calls, as it was written."""
+
+    @property
+    def codegen(self) -> Any:
+        return _NoEngine()
+
+    def _optimize_final_module(self) -> None:
+        """Leave that to the entry."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return no address."""
+        self._ensure_finalized()
+        return 0
+
+
+class _Unprinted(tuple[Any, ...]):
+    """Types of arguments. numba prints them for each pass, and records have hundreds of fields."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} arguments"
+
+
+class PartCompiler(Compiler):
+    """Compiles one function into a part."""
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile a Python function."""
+        self.state.args = _Unprinted(self.state.args)
+        self.state.library = _PartLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        return super().compile_extra(func)
+
+
+def with_wide_integers(dispatcher: _F) -> _F:
+    """Let compiled callers call a function by one signature for integers of all sizes."""
+    narrow: Any = dispatcher
+    template_for = narrow.get_call_template
+
+    def get_call_template(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        wide = {name: _widened(value) for name, value in keywords.items()}
+        return template_for(tuple(map(_widened, arguments)), wide)
+
+    narrow.get_call_template = get_call_template
+    return dispatcher
+
+
+def _widened(argument: Any) -> Any:
+    plain: Any = types.unliteral(argument)
+    if isinstance(plain, types.Integer):
+        integer: Any = plain
+        return types.int64 if integer.signed and integer.bitwidth < 64 else plain
+    return plain
