@@ -17,12 +17,19 @@ from torch import Tensor, nn
 
 from sched_env.agents.networks import FlatNet, ObservationShape, PointerNet
 from sched_env.agents.policies import PolicySpec
-from sched_env.agents.prior import SoftPrior
+from sched_env.agents.prior import (
+    Prior,
+    ScoreParameters,
+    SoftPrior,
+    SoftScore,
+    make_prior,
+)
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
 from sched_env.policy.card import (
+    LinearScorePrior,
     MlpArchitecture,
     NoPrior,
     ObservationSchema,
@@ -32,7 +39,8 @@ from sched_env.policy.card import (
 )
 from sched_env.policy.format import write_policy
 from sched_env.policy.layers import MASKED_LOGIT
-from sched_env.policy.prior import PriorParameters
+from sched_env.policy.prior import SCORE_PREFIX, PriorParameters
+from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
 
 SCORE_FEATURE = "density"
@@ -59,12 +67,36 @@ def observation_shape(layout: Layout) -> ObservationShape:
     )
 
 
-def prior_parameters(prior: PriorConfig, layout: Layout) -> PriorParameters | None:
-    """Return the numbers of the soft prior, or None where there is none."""
+def prior_score(prior: PriorConfig) -> ExportedPolicy:
+    """Return the linear score that is the prior.
+
+    Raises:
+        SchedEnvError: There is no such policy.
+        PolicyError: It is no linear score.
+    """
+    policy = resolve_policy(str(prior.policy))
+    if not isinstance(policy, ExportedPolicy) or policy.card.architecture.kind != "linear_score":
+        raise PolicyError(
+            f"prior {prior.policy} is no linear score: give a folder that sched-env tune wrote"
+        )
+    return policy
+
+
+def prior_parameters(prior: PriorConfig, layout: Layout) -> Prior | None:
+    """Return the numbers of the soft prior, or None where there is none.
+
+    Raises:
+        PolicyError: The linear score does not fit the layout, or is none.
+    """
     if prior.kind == "none":
         return None
+    if prior.kind == "linear_score":
+        policy = prior_score(prior)
+        policy.check_layout(layout)
+        features = policy.card.watermark_features(policy.card.architecture)
+        return ScoreParameters(prior.strength, prior.floor, *features, policy.weights)
     names = [feature.name for feature in layout.slot_features]
-    numbers = prior.model_dump(exclude={"kind"})
+    numbers = prior.model_dump(exclude={"kind", "policy"})
     return PriorParameters(
         score_feature=names.index(SCORE_FEATURE),
         **{name: np.float32(value) for name, value in numbers.items()},
@@ -83,14 +115,18 @@ def policy_spec(agent: AgentConfig, layout: Layout) -> PolicySpec:
     )
 
 
-def exported_weights(actor: PointerNet | FlatNet) -> dict[str, np.ndarray]:
-    """Return the actor's tensors as the runtime names and lays them out, float32."""
+def exported_weights(
+    actor: PointerNet | FlatNet, prior: SoftPrior | SoftScore | None = None
+) -> dict[str, np.ndarray]:
+    """Return the tensors of actor and prior as the runtime names and lays them out, float32."""
+    weights: dict[str, np.ndarray] = {}
+    if isinstance(prior, SoftScore):
+        weights |= {SCORE_PREFIX + key: np.array(a) for key, a in prior.given.weights.items()}
     if isinstance(actor, PointerNet):
         named = {
             name.replace("_", ".", 1): parameter for name, parameter in actor.named_parameters()
         }
-        return {name: _to_numpy(parameter) for name, parameter in named.items()}
-    weights: dict[str, np.ndarray] = {}
+        return weights | {name: _to_numpy(parameter) for name, parameter in named.items()}
     for index, layer in enumerate(_linear_layers(actor)):
         weights[f"layer.{index}.weight"] = _to_numpy(layer.weight.T)
         weights[f"layer.{index}.bias"] = _to_numpy(layer.bias)
@@ -134,12 +170,6 @@ def policy_card(
         if agent.network == "pointer"
         else MlpArchitecture(hidden_sizes=agent.mlp_hidden_sizes, activation="tanh")
     )
-    numbers = agent.prior.model_dump(exclude={"kind"})
-    prior = (
-        NoPrior()
-        if agent.prior.kind == "none"
-        else WeightedSjfPrior(score_feature=SCORE_FEATURE, **numbers)
-    )
     training = {
         "run": f"{experiment.name}__seed{experiment.seed}",
         "algorithm": agent.algorithm,
@@ -157,16 +187,32 @@ def policy_card(
         observation=ObservationSchema.from_layout(env_layout(env)),
         screen=env.observation.screen,
         architecture=architecture,
-        prior=prior,
+        prior=_card_prior(agent.prior),
         training=training,
         metrics=tuple(dict(row) for row in metrics),
+    )
+
+
+def _card_prior(prior: PriorConfig) -> NoPrior | WeightedSjfPrior | LinearScorePrior:
+    if prior.kind == "none":
+        return NoPrior()
+    if prior.kind == "weighted_sjf":
+        numbers = prior.model_dump(exclude={"kind", "policy"})
+        return WeightedSjfPrior(score_feature=SCORE_FEATURE, **numbers)
+    score = prior_score(prior).card.architecture
+    assert score.kind == "linear_score"
+    return LinearScorePrior(
+        strength=prior.strength,
+        floor=prior.floor,
+        size_feature=score.size_feature,
+        free_feature=score.free_feature,
     )
 
 
 class MaskedActor(nn.Module):
     """Actor, prior and mask as one module: public observations and masks in, logits out."""
 
-    def __init__(self, actor: PointerNet | FlatNet, prior: SoftPrior | None) -> None:
+    def __init__(self, actor: PointerNet | FlatNet, prior: SoftPrior | SoftScore | None) -> None:
         """Keep the parts."""
         super().__init__()
         self.actor = actor
@@ -210,9 +256,23 @@ def torch_actor(policy: ExportedPolicy) -> MaskedActor:
     else:
         actor = FlatNet(shape, card.architecture.hidden_sizes)
     load_weights(actor, policy.weights)
-    parameters = policy.prior_parameters()
-    prior = SoftPrior(shape, parameters) if parameters.score_feature >= 0 else None
-    return MaskedActor(actor, prior).eval()
+    return MaskedActor(actor, make_prior(shape, _prior_of(policy))).eval()
+
+
+def _prior_of(policy: ExportedPolicy) -> Prior | None:
+    """Return the numbers of an exported policy's prior."""
+    prior = policy.card.prior
+    if prior.kind == "none":
+        return None
+    if prior.kind == "weighted_sjf":
+        return policy.prior_parameters()
+    weights = {
+        name.removeprefix(SCORE_PREFIX): tensor
+        for name, tensor in policy.weights.items()
+        if name.startswith(SCORE_PREFIX)
+    }
+    features = policy.card.watermark_features(prior)
+    return ScoreParameters(prior.strength, prior.floor, *features, weights)
 
 
 @dataclass(frozen=True)
@@ -302,8 +362,9 @@ def _weights_of_checkpoint(
             "first one"
         )
     checkpoint = load_checkpoint(place)
-    actor = policy_spec(experiment.agent, env_layout(experiment.env)).make_actor()
+    spec = policy_spec(experiment.agent, env_layout(experiment.env))
+    actor = spec.make_actor()
     kept = checkpoint.part("best.") or checkpoint.part("average.")
     actor.load_state_dict({name: torch.from_numpy(array) for name, array in kept.items()})
     card = policy_card(experiment, num_decisions=checkpoint.values["num_timesteps"])
-    return exported_weights(actor), card
+    return exported_weights(actor, make_prior(spec.shape, spec.prior)), card

@@ -20,9 +20,8 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from sched_env.agents.networks import CriticNet, FlatNet, ObservationShape, PointerNet
-from sched_env.agents.prior import SoftPrior
+from sched_env.agents.prior import Prior, SoftPrior, SoftScore, make_prior
 from sched_env.policy.layers import MASKED_LOGIT
-from sched_env.policy.prior import PriorParameters
 
 ACTOR_GROUP = "actor"
 CRITIC_GROUP = "critic"
@@ -46,7 +45,7 @@ class PolicySpec:
     hidden_size: int = 32
     hidden_sizes: tuple[int, ...] = (64, 64)
     critic_sizes: tuple[int, ...] = (64, 64)
-    prior: PriorParameters | None = None
+    prior: Prior | None = None
 
     def make_actor(self) -> PointerNet | FlatNet:
         """Return a freshly drawn actor network (torch's global generator draws)."""
@@ -63,14 +62,14 @@ class _ScheduledPolicy:
     optimizer_kwargs: dict[str, Any]
     actor: PointerNet | FlatNet
     critic: CriticNet
-    prior: SoftPrior | None
+    prior: SoftPrior | SoftScore | None
 
     def _build(self, lr_schedule: Schedule) -> None:
         """Create actor, prior, critic and an optimizer with one parameter group for each net."""
         spec = self.net_arch
         self.actor = spec.make_actor()
         self.critic = CriticNet(spec.shape, spec.critic_sizes)
-        self.prior = SoftPrior(spec.shape, spec.prior) if spec.prior is not None else None
+        self.prior = make_prior(spec.shape, spec.prior)
         groups = [
             {"params": list(self.actor.parameters()), "name": ACTOR_GROUP},
             {"params": list(self.critic.parameters()), "name": CRITIC_GROUP},
@@ -166,7 +165,9 @@ class SchedulingPolicy(_ScheduledPolicy, ActorCriticPolicy):
         return self.action_dist.proba_distribution(action_logits=self.masked_logits(obs))
 
 
-def policy_parts(policy: nn.Module) -> tuple[PointerNet | FlatNet, SoftPrior | None, PolicySpec]:
+def policy_parts(
+    policy: nn.Module,
+) -> tuple[PointerNet | FlatNet, SoftPrior | SoftScore | None, PolicySpec]:
     """Return actor, prior and spec of a policy built here."""
     if not isinstance(policy, _ScheduledPolicy):
         raise TypeError(

@@ -237,7 +237,7 @@ class TrainingRun:
     def _exported(self, weights: Mapping[str, torch.Tensor], num_decisions: int) -> ExportedPolicy:
         actor = with_weights(self.model.policy, weights)
         card = policy_card(self.experiment, num_decisions=num_decisions)
-        return ExportedPolicy(card, exported_weights(actor))
+        return ExportedPolicy(card, exported_weights(actor, policy_parts(self.model.policy)[1]))
 
     def _validate(self, num_decisions: int) -> None:
         """Judge the averaged weights on the validation split, and keep them if they are best.
@@ -302,10 +302,9 @@ class TrainingRun:
             kept_at = int(max(self.history, key=lambda entry: entry["score"])["decisions"])
         card = policy_card(self.experiment, num_decisions=kept_at, metrics=self.history)
         actor = with_weights(self.model.policy, weights)
-        write_policy(self.folder.policy, exported_weights(actor), card)
-        parity = visited_parity(
-            self.env, MaskedActor(actor, policy_parts(self.model.policy)[1]), self.folder
-        )
+        prior = policy_parts(self.model.policy)[1]
+        write_policy(self.folder.policy, exported_weights(actor, prior), card)
+        parity = visited_parity(self.env, MaskedActor(actor, prior), self.folder)
         summary = {
             "experiment": self.experiment.name,
             "seed": self.experiment.seed,

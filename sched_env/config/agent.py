@@ -14,6 +14,7 @@ from sched_env.config.model import (
     NonNegative,
     Number,
     Positive,
+    Text,
 )
 
 
@@ -23,8 +24,12 @@ class PriorConfig(ConfigModel):
     The formulas stand in ``sched_env.policy.prior``.
     """
 
-    kind: Literal["none", "weighted_sjf"] = "weighted_sjf"
-    """none: the network alone; weighted_sjf: largest weight per predicted work first."""
+    kind: Literal["none", "weighted_sjf", "linear_score"] = "weighted_sjf"
+    """none: the network alone; weighted_sjf: largest weight per predicted work first;
+    linear_score: the score in the folder ``policy``."""
+
+    policy: Text | None = None
+    """Folder or name of the linear score, such as ``sched-env tune`` writes; for linear_score."""
 
     strength: NonNegative = 1.5
     """Logits per unit of score below the best request."""
@@ -46,6 +51,23 @@ class PriorConfig(ConfigModel):
 
     preempt_bias: Number = -3.0
     """Added for a preemption; where one is forced, all choices carry it alike."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _accept_bare_name(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value in ("none", "weighted_sjf"):
+            return {"kind": value}
+        return {"kind": "linear_score", "policy": value}
+
+    @pydantic.model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        if (self.kind == "linear_score") != (self.policy is not None):
+            raise ValueError(
+                "kind linear_score and the folder of its policy go together: give both, or neither"
+            )
+        return self
 
 
 class AgentConfig(ConfigModel):
@@ -69,7 +91,7 @@ class AgentConfig(ConfigModel):
     """Widths of the value network's hidden layers; it shares nothing with the actor."""
 
     prior: PriorConfig = PriorConfig()
-    """A heuristic to start from."""
+    """A heuristic to start from: its name, the folder of a linear score, or its numbers."""
 
     num_envs: Count = 128
     """Environments stepped together."""

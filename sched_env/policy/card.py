@@ -13,10 +13,11 @@ import pydantic
 
 from sched_env.config.env import Screen
 from sched_env.errors import PolicyError
-from sched_env.policy.linear_score import LinearShape, linear_tensor_shapes
+from sched_env.policy.linear_score import linear_tensor_shapes
 from sched_env.policy.mlp import mlp_tensor_shapes
 from sched_env.policy.normalisation import normalisation_tensor_shapes
 from sched_env.policy.pointer import PointerShape, pointer_tensor_shapes
+from sched_env.policy.prior import SCORE_PREFIX
 
 ENV_ID = "sched_env/ContinuousBatching-v0"
 
@@ -211,6 +212,18 @@ class WeightedSjfPrior(_Model):
     preempt_bias: _Logit = -3.0
 
 
+class LinearScorePrior(_Model):
+    """A softened linear score; the formulas are in `sched_env.policy.prior`."""
+
+    kind: Literal["linear_score"] = "linear_score"
+    strength: _Logit = 1.5
+    floor: _Logit = -8.0
+    size_feature: _Text = "blocks_of_pool"
+    """Name of the slot feature with a request's blocks over the pool."""
+    free_feature: _Text = "ledger_kv"
+    """Name of the global feature with the free blocks over the pool."""
+
+
 def _versions() -> dict[str, str]:
     names = ("sched-env", "numpy", "numba", "safetensors")
     found = {"python": platform.python_version()}
@@ -239,7 +252,9 @@ class PolicyCard(_Model):
     normalisation: Annotated[
         NoNormalisation | StandardNormalisation, pydantic.Field(discriminator="kind")
     ] = NoNormalisation()
-    prior: Annotated[NoPrior | WeightedSjfPrior, pydantic.Field(discriminator="kind")] = NoPrior()
+    prior: Annotated[
+        NoPrior | WeightedSjfPrior | LinearScorePrior, pydantic.Field(discriminator="kind")
+    ] = NoPrior()
     training: dict[str, Scalar | tuple[Scalar, ...]] = {}
     """The run it comes from: name, seed, decisions, traces, loads."""
     metrics: tuple[dict[str, Scalar], ...] = ()
@@ -263,16 +278,18 @@ class PolicyCard(_Model):
 
     @pydantic.model_validator(mode="after")
     def _watermark_reads_features(self) -> PolicyCard:
-        if self.architecture.kind != "linear_score":
-            return self
-        for part, kind in (("size", "slot"), ("free", "global")):
-            known = [one.name for one in getattr(self.observation, f"{kind}_features")]
-            named = getattr(self.architecture, f"{part}_feature")
-            if named not in known:
-                raise ValueError(
-                    f"architecture.{part}_feature {named!r} is no {kind} feature; "
-                    f"use one of {', '.join(known)}"
-                )
+        for owner in ("architecture", "prior"):
+            score = getattr(self, owner)
+            if score.kind != "linear_score":
+                continue
+            for part, kind in (("size", "slot"), ("free", "global")):
+                known = [one.name for one in getattr(self.observation, f"{kind}_features")]
+                named = getattr(score, f"{part}_feature")
+                if named not in known:
+                    raise ValueError(
+                        f"{owner}.{part}_feature {named!r} is no {kind} feature; "
+                        f"use one of {', '.join(known)}"
+                    )
         return self
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -287,6 +304,9 @@ class PolicyCard(_Model):
             shapes = mlp_tensor_shapes(self.mlp_sizes())
         if self.normalisation.kind == "standard":
             shapes |= normalisation_tensor_shapes(num_features, num_globals)
+        if self.prior.kind == "linear_score":
+            tensors = linear_tensor_shapes(num_features, num_globals, schema.num_levels)
+            shapes |= {SCORE_PREFIX + name: shape for name, shape in tensors.items()}
         return shapes
 
     def pointer_shape(self) -> PointerShape:
@@ -307,25 +327,13 @@ class PolicyCard(_Model):
             self.architecture.hidden_size,
         )
 
-    def linear_shape(self) -> LinearShape:
-        """Return the sizes of the linear score.
-
-        Raises:
-            PolicyError: If the architecture is another.
-        """
-        if self.architecture.kind != "linear_score":
-            raise PolicyError(f"architecture {self.architecture.kind!r} is no linear score")
-        schema = self.observation
-        slot_names = [feature.name for feature in schema.slot_features]
-        global_names = [feature.name for feature in schema.global_features]
-        return LinearShape(
-            schema.num_waiting_slots,
-            len(slot_names),
-            len(global_names),
-            schema.num_levels,
-            slot_names.index(self.architecture.size_feature),
-            global_names.index(self.architecture.free_feature),
-        )
+    def watermark_features(
+        self, score: LinearScoreArchitecture | LinearScorePrior
+    ) -> tuple[int, int]:
+        """Return the slot feature and the global that the watermark of a linear score reads."""
+        slot_names = [feature.name for feature in self.observation.slot_features]
+        global_names = [feature.name for feature in self.observation.global_features]
+        return slot_names.index(score.size_feature), global_names.index(score.free_feature)
 
     def mlp_sizes(self) -> tuple[int, ...]:
         """Return the widths of the flat network, from the observation to the actions.

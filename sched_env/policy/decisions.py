@@ -16,14 +16,14 @@ from sched_env.policy.linear_score import LinearShape, linear_logits
 from sched_env.policy.mlp import mlp_logits
 from sched_env.policy.normalisation import normalise
 from sched_env.policy.pointer import PointerShape, pointer_logits
-from sched_env.policy.prior import PriorParameters, add_prior
+from sched_env.policy.prior import PriorParameters, add_prior, add_softened
 
 POINTER, FLAT, LINEAR_SCORE = range(3)
 """Kinds of network."""
 
 
 class Network(NamedTuple):
-    """A network as it crosses from Python into compiled code: four plain arrays.
+    """A network as it crosses from Python into compiled code: plain arrays.
 
     Attributes:
         flat: float32 (num_parameters,), the tensors in the order of their ``tensor_shapes``.
@@ -34,12 +34,16 @@ class Network(NamedTuple):
         numbers: float32 (9,): clip of the normalisation, then the numbers of the prior.
         norm: float32 (2F + 2G,): mean and inverse standard deviation of slot features, then of
             globals; size 0 for no normalisation.
+        score: float32, the tensors of a linear score that is the prior; size 0 for none.
+        score_sizes: int64 (2,), the features that the watermark of that score reads.
     """
 
     flat: np.ndarray
     sizes: np.ndarray
     numbers: np.ndarray
     norm: np.ndarray
+    score: np.ndarray
+    score_sizes: np.ndarray
 
 
 class ObservationSizes(NamedTuple):
@@ -118,23 +122,35 @@ def _pointer(
 
 @compiled_part
 def _linear_score(
-    network: Network,
+    flat: np.ndarray,
+    features: np.ndarray,
     seen: ObservationSizes,
-    slots: np.ndarray,
+    row: np.ndarray,
     x: np.ndarray,
-    global_features: np.ndarray,
     logits: np.ndarray,
 ) -> None:
+    """Fill ``logits`` with a linear score of ``x``; its watermark reads ``row``, as observed.
+
+    Args:
+        flat: float32, the tensors of the score.
+        features: int64 (2,), the features that its watermark reads.
+        seen: Sizes of the observation.
+        row: float32 (num_public,), as observed.
+        x: float32 (num_public,), normalised.
+        logits: float32 (L + K + J,).
+    """
+    num_slots, size = seen.num_waiting_slots + seen.num_running_slots, seen.num_slot_features
+    edge = num_slots * size
     shape = LinearShape(
         seen.num_waiting_slots,
-        seen.num_slot_features,
+        size,
         seen.num_globals,
         seen.num_levels,
-        network.sizes[7],
-        network.sizes[8],
+        features[0],
+        features[1],
     )
-    inputs, free = x[: slots.size].reshape(slots.shape), global_features[shape.free_feature]
-    linear_logits(network.flat, shape, inputs, x[slots.size :], slots, free, logits)
+    slots, inputs = row[:edge].reshape(num_slots, size), x[:edge].reshape(num_slots, size)
+    linear_logits(flat, shape, inputs, x[edge:], slots, row[edge + features[1]], logits)
 
 
 @compiled
@@ -160,6 +176,7 @@ def decide(
     edge = num_slots * seen.num_slot_features
     x = np.empty(observations.shape[1], np.float32)
     present = np.empty(num_slots, np.int8)
+    scores = np.empty(masks.shape[1], np.float32)
     for index in range(observations.shape[0]):
         row = observations[index]
         slots = row[:edge].reshape(num_slots, seen.num_slot_features)
@@ -169,5 +186,8 @@ def decide(
         elif kind == FLAT:
             mlp_logits(network.flat, sizes[8:], sizes[7] != 0, x, logits[index])
         else:
-            _linear_score(network, seen, slots, x, row[edge:], logits[index])
+            _linear_score(network.flat, sizes[7:9], seen, row, x, logits[index])
+        if network.score.size > 0:
+            _linear_score(network.score, network.score_sizes, seen, row, row, scores)
+            add_softened(prior.strength, prior.floor, scores, masks[index], logits[index])
         actions[index] = _choose(slots, seen, prior, masks[index], logits[index])

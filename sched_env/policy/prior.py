@@ -1,6 +1,16 @@
 r"""Soft prior: a heuristic written as logits that are added to those of the network.
 
-A network whose output is zero then acts as the heuristic, and training starts from there. With
+A network whose output is zero then acts as the heuristic, and training starts from there.
+
+Kind "linear_score" softens a linear score (see linear_score.py), such as a search has tuned. With
+``z`` its logits, watermark included, over the legal actions of this decision::
+
+    action_a = max(floor, strength * (z_a - largest z of the legal actions))
+
+It reads the observation as it is, not normalised. Its tensors, those of the linear score, stand in
+the weights file under names that begin with ``prior.``.
+
+Kind "weighted_sjf" needs no tensors. With
 ``score_i = score_scale * y`` of one named slot feature ``y``, larger = served first, and over the
 legal actions of this decision::
 
@@ -10,8 +20,8 @@ legal actions of this decision::
     proceed_l = (proceed_stop if no admit is legal else proceed_go)
                 + (lower_level if l < L - 1 else 0) + (hold_prefill if l = 0 else 0)
 
-Kind "weighted_sjf" takes for ``y`` the feature "density", which is log(weight / work) / 5, so the
-score is log(weight / work) with ``score_scale`` 5. Kind "none" adds nothing. Illegal actions get
+It takes for ``y`` the feature "density", which is log(weight / work) / 5, so the score is
+log(weight / work) with ``score_scale`` 5. Kind "none" adds nothing. Illegal actions get
 nothing: their logits are replaced by -1e8 afterwards.
 """
 
@@ -22,6 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sched_env.compiled import compiled_part
+
+SCORE_PREFIX = "prior."
+"""Begins the names of a linear score's tensors where it is the prior of a network."""
 
 
 class PriorParameters(NamedTuple):
@@ -83,3 +96,29 @@ def add_prior(
         else:
             gap = max(prior.floor, prior.strength * (worst - score))
             logits[num_levels + slot] += gap + prior.preempt_bias
+
+
+@compiled_part
+def add_softened(
+    strength: np.float32,
+    floor: np.float32,
+    scores: np.ndarray,
+    mask: np.ndarray,
+    logits: np.ndarray,
+) -> None:
+    """Add a linear score, softened, to the logits of one decision.
+
+    Args:
+        strength: Logits per unit of score below the best action.
+        floor: No action falls further than this behind the best.
+        scores: float32 (L + K + J,), logits of the linear score.
+        mask: int8 (L + K + J,), 1 = legal.
+        logits: float32 (L + K + J,), changed in place where an action is legal.
+    """
+    best = np.float32(-np.inf)
+    for action in range(scores.size):
+        if mask[action] != 0:
+            best = max(best, scores[action])
+    for action in range(scores.size):
+        if mask[action] != 0:
+            logits[action] += max(floor, strength * (scores[action] - best))

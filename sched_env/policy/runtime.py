@@ -21,7 +21,7 @@ from sched_env.errors import PolicyError
 from sched_env.policy.card import LayoutLike, ObservationSchema, PolicyCard
 from sched_env.policy.decisions import FLAT, LINEAR_SCORE, POINTER, Network, decide
 from sched_env.policy.format import read_policy
-from sched_env.policy.prior import PriorParameters
+from sched_env.policy.prior import SCORE_PREFIX, PriorParameters
 from sched_env.policy.protocol import ParameterValue
 
 SEARCH_BUDGET = "search_requests"
@@ -162,26 +162,37 @@ class ExportedPolicy:
         if architecture.kind == "pointer":
             sizes += [POINTER, architecture.hidden_size]
         elif architecture.kind == "linear_score":
-            sizes += [LINEAR_SCORE, *card.linear_shape()[-2:]]
+            sizes += [LINEAR_SCORE, *card.watermark_features(architecture)]
         else:
             sizes += [FLAT, int(architecture.activation == "tanh"), *card.mlp_sizes()]
-        flat, norm = [], [np.empty(0, np.float32)]
+        features = (0, 0)
+        if card.prior.kind == "linear_score":
+            features = card.watermark_features(card.prior)
+        parts: dict[str, list[np.ndarray]] = {"": [], "normalisation.": [], SCORE_PREFIX: []}
         for name in card.tensor_shapes():
-            part = norm if name.startswith("normalisation.") else flat
-            part.append(self.weights[name].ravel())
+            prefix = next((one for one in parts if one and name.startswith(one)), "")
+            parts[prefix].append(self.weights[name].ravel())
+        flat, norm, score = (
+            np.concatenate([np.empty(0, np.float32), *part]) for part in parts.values()
+        )
         clip = card.normalisation.clip if card.normalisation.kind == "standard" else 0.0
         return Network(
-            flat=np.concatenate(flat),
+            flat=flat,
             sizes=np.array(sizes, np.int64),
             numbers=np.array([clip, *prior[1:]], np.float32),
-            norm=np.concatenate(norm),
+            norm=norm,
+            score=score,
+            score_sizes=np.array(features, np.int64),
         )
 
     def prior_parameters(self) -> PriorParameters:
-        """Return the numbers of the soft prior; ``score_feature`` is -1 where there is none."""
+        """Return the numbers of the soft prior; ``score_feature`` is -1 where it reads none."""
         prior = self.card.prior
         if prior.kind == "none":
             return PriorParameters(-1, *[np.float32(0)] * 6)
+        if prior.kind == "linear_score":
+            soft = np.float32(prior.strength), np.float32(prior.floor)
+            return PriorParameters(-1, *soft, *[np.float32(0)] * 4)
         names = [feature.name for feature in self.card.observation.slot_features]
         values: dict[str, Any] = prior.model_dump(exclude={"kind", "score_feature"})
         numbers = {key: np.float32(value) for key, value in values.items()}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.agents.export import (
     MaskedActor,
     check_parity,
@@ -16,16 +17,39 @@ from sched_env.agents.export import (
     observation_shape,
     policy_card,
     policy_spec,
+    prior_parameters,
     torch_actor,
 )
 from sched_env.agents.onnx import check_onnx_installed, write_onnx
-from sched_env.agents.prior import SoftPrior
+from sched_env.agents.prior import make_prior
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
-from sched_env.errors import MissingExtraError
-from sched_env.policy.runtime import ExportedPolicy
+from sched_env.engine.layout import Layout
+from sched_env.errors import MissingExtraError, PolicyError
+from sched_env.policy.format import write_policy
+from sched_env.policy.runtime import ExportedPolicy, load_policy
+from sched_env.policy.scores import linear_score
 
 PRIOR = PriorConfig(kind="weighted_sjf")
+LAYOUT = Layout(num_waiting_slots=5, num_running_slots=3)
+
+
+@pytest.fixture
+def score(tmp_path: Path) -> PriorConfig:
+    """Return a linear score as a prior, with a watermark and a dynamic prefill level."""
+    policy = linear_score(
+        "score",
+        admit={"density": 5.0, "wait": 1.0},
+        preempt={"density": -5.0, "computed": -1.0},
+        preempt_bias=-4.0,
+        stop={"free_kv": -2.0},
+        stop_bias=-1.0,
+        level={"decodes_at_risk": -1.0},
+        watermark=0.1,
+        layout=LAYOUT,
+    )
+    write_policy(tmp_path / "score", policy.weights, policy.card)
+    return PriorConfig.from_mapping({"kind": "linear_score", "policy": str(tmp_path / "score")})
 
 
 def _experiment(network: str, prior: PriorConfig) -> ExperimentConfig:
@@ -57,14 +81,17 @@ def _trained_like(experiment: ExperimentConfig) -> tuple[MaskedActor, ExportedPo
     with torch.no_grad():
         for parameter in actor.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    prior = SoftPrior(spec.shape, spec.prior) if spec.prior is not None else None
-    policy = ExportedPolicy(policy_card(experiment, num_decisions=7), exported_weights(actor))
-    return MaskedActor(actor, prior), policy
+    prior = make_prior(spec.shape, spec.prior)
+    card = policy_card(experiment, num_decisions=7)
+    return MaskedActor(actor, prior), ExportedPolicy(card, exported_weights(actor, prior))
 
 
 @pytest.mark.parametrize("network", ["pointer", "mlp"])
-@pytest.mark.parametrize("prior", [PriorConfig(), PRIOR], ids=["no_prior", "weighted_sjf"])
-def test_the_runtime_computes_what_torch_computes(network: str, prior: PriorConfig) -> None:
+@pytest.mark.parametrize("kind", ["none", "weighted_sjf", "linear_score"])
+def test_the_runtime_computes_what_torch_computes(
+    network: str, kind: str, score: PriorConfig
+) -> None:
+    prior = score if kind == "linear_score" else PriorConfig(kind=kind)
     experiment = _experiment(network, prior)
     actor, policy = _trained_like(experiment)
     observations, masks = _states(observation_shape(env_layout(experiment.env)))
@@ -86,9 +113,12 @@ def test_parity_counts_states_in_which_actions_differ() -> None:
     assert parity.max_logit_difference == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["weighted_sjf", "linear_score"])
 @pytest.mark.parametrize("network", ["pointer", "mlp"])
-def test_weights_come_back_from_an_exported_policy(network: str) -> None:
-    experiment = _experiment(network, PRIOR)
+def test_weights_come_back_from_an_exported_policy(
+    network: str, kind: str, score: PriorConfig
+) -> None:
+    experiment = _experiment(network, PRIOR if kind == "weighted_sjf" else score)
     actor, policy = _trained_like(experiment)
     rebuilt = torch_actor(policy)
     observations, masks = _states(observation_shape(env_layout(experiment.env)))
@@ -117,6 +147,29 @@ def test_a_zero_network_acts_as_its_prior() -> None:
     assert (actions[only_proceed] == first - 1).all()
 
 
+def test_a_zero_network_acts_as_the_linear_score_in_a_folder(score: PriorConfig) -> None:
+    experiment = _experiment("pointer", score)
+    _, policy = _trained_like(experiment)
+    zeros = {name: np.zeros_like(tensor) for name, tensor in policy.weights.items()}
+    kept = {name: one for name, one in policy.weights.items() if name.startswith("prior.")}
+    untrained = ExportedPolicy(policy.card, zeros | kept)
+    observations, masks = _states(observation_shape(LAYOUT))
+    expected = load_policy(str(score.policy)).act(observations, masks)
+    assert untrained.act(observations, masks).tolist() == expected.tolist()
+    assert len(set(expected.tolist())) > 4
+
+
+def test_a_prior_that_is_no_linear_score_or_has_another_layout_is_refused(
+    score: PriorConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(PolicyError, match="num_waiting_slots is 5 here and 24 there"):
+        prior_parameters(score, Layout(24, 3))
+    with pytest.raises(PolicyError, match="sjf is no linear score"):
+        prior_parameters(PriorConfig(kind="linear_score", policy="sjf"), LAYOUT)
+    with pytest.raises(PolicyError, match="no folder"):
+        prior_parameters(PriorConfig(kind="linear_score", policy=str(tmp_path / "none")), LAYOUT)
+
+
 def test_the_card_names_run_traffic_and_prior() -> None:
     card = policy_card(_experiment("pointer", PRIOR), num_decisions=7)
     assert card.name == "unit_seed0"
@@ -136,17 +189,22 @@ def test_onnx_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyP
     reason="the extra onnx is not installed",
 )
 @pytest.mark.parametrize(
-    ("network", "prior"), [("pointer", PRIOR), ("mlp", PriorConfig(kind="none"))]
+    ("network", "kind"), [("pointer", "weighted_sjf"), ("mlp", "none"), ("pointer", "linear_score")]
 )
 def test_an_onnx_graph_decides_as_the_policy(
-    network: str, prior: PriorConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    network: str,
+    kind: str,
+    score: PriorConfig,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     import onnxruntime
 
+    prior = score if kind == "linear_score" else PriorConfig(kind=kind)
     experiment = _experiment(network, prior)
     _, policy = _trained_like(experiment)
     write_onnx(policy, tmp_path / "policy.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["policy.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "score"]
     assert capfd.readouterr().err == ""
     session = onnxruntime.InferenceSession(
         str(tmp_path / "policy.onnx"), providers=["CPUExecutionProvider"]

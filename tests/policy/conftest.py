@@ -9,6 +9,7 @@ from sched_env.policy import names
 from sched_env.policy.card import (
     FeatureCard,
     LinearScoreArchitecture,
+    LinearScorePrior,
     MlpArchitecture,
     NoNormalisation,
     NoPrior,
@@ -26,6 +27,15 @@ ARCHITECTURES = {
     "mlp_relu": MlpArchitecture(hidden_sizes=(9,), activation="relu"),
     "linear": MlpArchitecture(hidden_sizes=()),
     "score": LinearScoreArchitecture(size_feature="blocks", free_feature="free_kv"),
+}
+
+
+PRIORS = {
+    False: NoPrior(),
+    True: WeightedSjfPrior(hold_prefill=-1.0),
+    "score": LinearScorePrior(
+        strength=0.8, floor=-1.5, size_feature="blocks", free_feature="free_kv"
+    ),
 }
 
 
@@ -51,7 +61,7 @@ def make_card():
                 global_features=features("free_kv", "running"),
             ),
             architecture=ARCHITECTURES[architecture],
-            prior=WeightedSjfPrior(hold_prefill=-1.0) if prior else NoPrior(),
+            prior=PRIORS[prior],
             normalisation=StandardNormalisation(clip=1.5) if standard else NoNormalisation(),
             **more,
         )

@@ -49,8 +49,11 @@ def refused(folder):
 
 @pytest.mark.parametrize("architecture", ["pointer", "mlp_tanh", "linear"])
 @pytest.mark.parametrize("standard", [False, True])
-def test_what_was_written_is_read_back(tmp_path, make_card, make_weights, architecture, standard):
-    card = make_card(architecture, prior=True, standard=standard, training={"seed": 7})
+@pytest.mark.parametrize("prior", [True, "score"])
+def test_what_was_written_is_read_back(
+    tmp_path, make_card, make_weights, architecture, standard, prior
+):
+    card = make_card(architecture, prior=prior, standard=standard, training={"seed": 7})
     weights = make_weights(card)
     write_policy(tmp_path / "policy", weights, card)
     stored = read_policy(tmp_path / "policy")
@@ -146,6 +149,17 @@ SIGNED_FAULTS = {
     "text for a size": (("card", "architecture", "hidden_size"), "8", "hidden_size: '8'"),
     "float for a size": (("card", "observation", "num_running_slots"), 3.0, "num_running_slots"),
     "no feature": (("card", "prior", "score_feature"), "wieght", "use one of present, density"),
+    "prior reads no feature": (
+        ("card", "prior"),
+        {
+            "kind": "linear_score",
+            "strength": 1.5,
+            "floor": -8.0,
+            "size_feature": "blocks",
+            "free_feature": "free_blocks",
+        },
+        "prior.free_feature 'free_blocks' is no global feature",
+    ),
     "infinite prior": (("card", "prior", "strength"), float("inf"), "strength"),
     "wrong env": (("card", "env_id"), "../../etc", "env_id"),
     "wrong schema hash": (("observation_sha256",), "0" * 64, "observation_sha256 is not that"),

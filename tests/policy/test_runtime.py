@@ -40,11 +40,7 @@ def reference_logits(policy, observation, mask):
                 x = np.tanh(x) if card.architecture.activation == "tanh" else np.maximum(x, 0)
         logits = x
     elif card.architecture.kind == "linear_score":
-        admit = slots[:num_waiting] @ w["admit.weight"] + w["admit.bias"]
-        free, blocks = observation[edge], observation[: 4 * num_waiting].reshape(-1, 4)[:, 3]
-        admit = admit - 1e4 * (free - blocks < w["watermark"].astype(np.float32))
-        preempt = slots[num_waiting:] @ w["preempt.weight"] + w["preempt.bias"]
-        logits = np.concatenate([glob @ w["proceed.weight"] + w["proceed.bias"], admit, preempt])
+        logits = reference_score(w, "", slots, glob, observation, num_waiting)
     else:
         present = seen[:, 0] > 0.5
         waits = np.arange(num_slots) < num_waiting
@@ -63,7 +59,22 @@ def reference_logits(policy, observation, mask):
         logits = np.concatenate([proceed, admit, preempt])
     if card.prior.kind == "weighted_sjf":
         logits = logits + reference_prior(card.prior, seen[:, 1], mask, schema)
+    if card.prior.kind == "linear_score":
+        glob = observation[edge:].astype(float)
+        score = reference_score(w, "prior.", seen, glob, observation, num_waiting)
+        gaps = card.prior.strength * (score - score[mask].max())
+        logits = logits + np.maximum(gaps, card.prior.floor)
     return np.where(mask, logits, -1e8)
+
+
+def reference_score(w, prefix, slots, glob, observation, num_waiting):
+    weight = {name.removeprefix(prefix): w[name] for name in w if name.startswith(prefix)}
+    admit = slots[:num_waiting] @ weight["admit.weight"] + weight["admit.bias"]
+    free, blocks = observation[slots.size], observation[: 4 * num_waiting].reshape(-1, 4)[:, 3]
+    admit = admit - 1e4 * (free - blocks < weight["watermark"].astype(np.float32))
+    preempt = slots[num_waiting:] @ weight["preempt.weight"] + weight["preempt.bias"]
+    proceed = glob @ weight["proceed.weight"] + weight["proceed.bias"]
+    return np.concatenate([proceed, admit, preempt])
 
 
 def reference_prior(p, density, mask, schema):
@@ -86,7 +97,7 @@ def reference_prior(p, density, mask, schema):
 
 
 @pytest.mark.parametrize("standard", [False, True])
-@pytest.mark.parametrize("prior", [False, True])
+@pytest.mark.parametrize("prior", [False, True, "score"])
 @pytest.mark.parametrize("architecture", KINDS)
 def test_logits_equal_an_independent_float64_computation(
     make_policy, states, architecture, prior, standard
@@ -144,6 +155,21 @@ def test_a_zero_network_takes_the_lowest_legal_action(make_policy, states):
     policy = make_policy("pointer", scale=0.0)
     observations, masks = states(policy, 100)
     assert np.array_equal(policy.act(observations, masks), masks.argmax(axis=1))
+
+
+@pytest.mark.parametrize("architecture", ["pointer", "mlp_tanh", "linear"])
+def test_a_zero_network_decides_as_the_linear_score_that_is_its_prior(
+    make_policy, states, architecture
+):
+    score = make_policy("score", seed=4)
+    card = make_policy(architecture, prior="score").card
+    weights = {name: np.zeros(shape, np.float32) for name, shape in card.tensor_shapes().items()}
+    weights |= {f"prior.{name}": tensor for name, tensor in score.weights.items()}
+    policy = ExportedPolicy(card, weights)
+    observations, masks = states(policy, 1000)
+    assert np.array_equal(policy.act(observations, masks), score.act(observations, masks))
+    logits = policy.logits(observations, masks)[masks]
+    assert logits.max() == 0 and logits.min() == -1.5
 
 
 def test_a_zero_network_with_a_prior_is_the_heuristic(make_policy, states):
