@@ -29,6 +29,7 @@ from sched_env.config.agent import PriorConfig
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
 from sched_env.policy.card import (
+    LinearScoreArchitecture,
     LinearScorePrior,
     MlpArchitecture,
     NoPrior,
@@ -82,6 +83,12 @@ def prior_score(prior: PriorConfig) -> ExportedPolicy:
     return policy
 
 
+def _score_of(policy: ExportedPolicy) -> LinearScoreArchitecture:
+    architecture = policy.card.architecture
+    assert architecture.kind == "linear_score"
+    return architecture
+
+
 def prior_parameters(prior: PriorConfig, layout: Layout) -> Prior | None:
     """Return the numbers of the soft prior, or None where there is none.
 
@@ -93,7 +100,7 @@ def prior_parameters(prior: PriorConfig, layout: Layout) -> Prior | None:
     if prior.kind == "linear_score":
         policy = prior_score(prior)
         policy.check_layout(layout)
-        features = policy.card.watermark_features(policy.card.architecture)
+        features = policy.card.watermark_features(_score_of(policy))
         return ScoreParameters(prior.strength, prior.floor, *features, policy.weights)
     names = [feature.name for feature in layout.slot_features]
     numbers = prior.model_dump(exclude={"kind", "policy"})
@@ -199,8 +206,7 @@ def _card_prior(prior: PriorConfig) -> NoPrior | WeightedSjfPrior | LinearScoreP
     if prior.kind == "weighted_sjf":
         numbers = prior.model_dump(exclude={"kind", "policy"})
         return WeightedSjfPrior(score_feature=SCORE_FEATURE, **numbers)
-    score = prior_score(prior).card.architecture
-    assert score.kind == "linear_score"
+    score = _score_of(prior_score(prior))
     return LinearScorePrior(
         strength=prior.strength,
         floor=prior.floor,

@@ -36,6 +36,17 @@ def linear_schedule(start: float, final_fraction: float) -> Callable[[float], fl
     return rate
 
 
+def late_schedule(start: float, end: float | None) -> Callable[[float], float] | None:
+    """Return a value that moves from ``start`` to ``end`` over the second half, if they differ."""
+    if end is None or end == start:
+        return None
+
+    def value(progress_remaining: float) -> float:
+        return end + (start - end) * min(2.0 * progress_remaining, 1.0)
+
+    return value
+
+
 def make_model(experiment: ExperimentConfig, env: SchedVecEnv) -> ElapsedMaskablePPO | ElapsedPPO:
     """Return a fresh algorithm over ``env``; ``experiment.seed`` draws its weights."""
     agent = experiment.agent
@@ -55,6 +66,7 @@ def make_model(experiment: ExperimentConfig, env: SchedVecEnv) -> ElapsedMaskabl
         gae_lambda=agent.gae_lambda,
         clip_range=agent.clip_range,
         ent_coef=agent.entropy_coefficient,
+        entropy_schedule=late_schedule(agent.entropy_coefficient, agent.final_entropy_coefficient),
         vf_coef=agent.value_coefficient,
         max_grad_norm=agent.max_grad_norm,
         policy_kwargs={"net_arch": spec, "optimizer_kwargs": {"eps": _ADAM_EPSILON}},

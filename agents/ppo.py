@@ -26,6 +26,7 @@ class _ElapsedPPO(OnPolicyAlgorithm):
     """
 
     critic_schedule: Schedule | None = None
+    entropy_schedule: Schedule | None = None
 
     def _setup_model(self) -> None:
         """Build policy and buffer, and tell the buffer where discounts come from."""
@@ -37,8 +38,10 @@ class _ElapsedPPO(OnPolicyAlgorithm):
     def _update_learning_rate(
         self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer
     ) -> None:
-        """Set the actor's rate from its schedule, the critic's from ``critic_schedule``."""
+        """Set the actor's rate from its schedule, and what else follows a schedule of its own."""
         super()._update_learning_rate(optimizers)
+        if self.entropy_schedule is not None:
+            self.ent_coef = self.entropy_schedule(self._current_progress_remaining)
         if self.critic_schedule is None:
             return
         rate = self.critic_schedule(self._current_progress_remaining)
@@ -52,10 +55,15 @@ class ElapsedMaskablePPO(_ElapsedPPO, MaskablePPO):
     """MaskablePPO over a `SchedVecEnv`, discounting by elapsed time."""
 
     def __init__(
-        self, *args: Any, critic_learning_rate: Schedule | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        critic_learning_rate: Schedule | None = None,
+        entropy_schedule: Schedule | None = None,
+        **kwargs: Any,
     ) -> None:
-        """Take MaskablePPO's arguments and the critic's learning-rate schedule."""
+        """Take MaskablePPO's arguments, and schedules of the critic's rate and of ``ent_coef``."""
         self.critic_schedule = critic_learning_rate
+        self.entropy_schedule = entropy_schedule
         kwargs.setdefault("gamma", 1.0)
         kwargs.setdefault("rollout_buffer_class", ElapsedMaskableRolloutBuffer)
         super().__init__(*args, **kwargs)
@@ -65,10 +73,15 @@ class ElapsedPPO(_ElapsedPPO, PPO):
     """Plain PPO over a `SchedVecEnv`, discounting by elapsed time."""
 
     def __init__(
-        self, *args: Any, critic_learning_rate: Schedule | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        critic_learning_rate: Schedule | None = None,
+        entropy_schedule: Schedule | None = None,
+        **kwargs: Any,
     ) -> None:
-        """Take PPO's arguments and the critic's learning-rate schedule."""
+        """Take PPO's arguments, and schedules of the critic's rate and of ``ent_coef``."""
         self.critic_schedule = critic_learning_rate
+        self.entropy_schedule = entropy_schedule
         kwargs.setdefault("gamma", 1.0)
         kwargs.setdefault("rollout_buffer_class", ElapsedRolloutBuffer)
         super().__init__(*args, **kwargs)

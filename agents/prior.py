@@ -51,6 +51,14 @@ def make_prior(shape: ObservationShape, parameters: Prior | None) -> SoftPrior |
 class SoftScore(nn.Module):
     """Add a softened linear score over the legal actions; it has no parameters to train."""
 
+    admit_weight: Tensor
+    admit_bias: Tensor
+    preempt_weight: Tensor
+    preempt_bias: Tensor
+    proceed_weight: Tensor
+    proceed_bias: Tensor
+    watermark: Tensor
+
     def __init__(self, shape: ObservationShape, parameters: ScoreParameters) -> None:
         """Keep the sizes and the tensors of the score."""
         super().__init__()

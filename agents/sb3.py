@@ -16,8 +16,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
+from sched_env.agents.conditions import MixedVectorEnv, condition_envs, dealt
 from sched_env.agents.normaliser import ReturnNormaliser
+from sched_env.config.experiment import ConditionsConfig
 from sched_env.env import ContinuousBatchingVectorEnv, DecodeSchedulingVectorEnv
+from sched_env.env.build import env_config as read_env_config
 from sched_env.errors import UnknownNameError
 from sched_env.registration import CONTINUOUS_BATCHING, DECODE_SCHEDULING
 
@@ -210,6 +213,7 @@ def make_sb3_vec_env(
     *,
     env_id: str = CONTINUOUS_BATCHING,
     normalise_returns: bool = False,
+    conditions: ConditionsConfig | None = None,
 ) -> SchedVecEnv:
     """Return a stable-baselines3 ``VecEnv`` of ``num_envs`` environments.
 
@@ -219,11 +223,21 @@ def make_sb3_vec_env(
         seed: Environment i starts from ``seed + i``.
         env_id: Which environment.
         normalise_returns: Divide rewards by the running scale of discounted returns.
+        conditions: Deal the environments out over these variations of ``env_config``.
 
     Raises:
         UnknownNameError: There is no such environment.
     """
     if env_id not in _VECTOR_ENVS:
         raise UnknownNameError("environment", str(env_id), _VECTOR_ENVS)
-    env = _VECTOR_ENVS[env_id](num_envs, config=env_config, autoreset_mode=AutoresetMode.SAME_STEP)
+    make = _VECTOR_ENVS[env_id]
+    configs = [env_config]
+    if conditions is not None:
+        configs = condition_envs(read_env_config(env_config), conditions)
+    parts = [
+        make(size, config=config, autoreset_mode=AutoresetMode.SAME_STEP)
+        for config, size in zip(configs, dealt(num_envs, len(configs)), strict=True)
+        if size
+    ]
+    env = parts[0] if len(parts) == 1 else MixedVectorEnv(parts)
     return SchedVecEnv(env, seed=seed, normalise_returns=normalise_returns)

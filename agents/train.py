@@ -142,6 +142,7 @@ def train(
         num_envs,
         experiment.seed,
         normalise_returns=experiment.agent.normalise_returns,
+        conditions=experiment.conditions,
     )
     try:
         return TrainingRun(experiment, folder, env, _make_judges(experiment), progress).run()

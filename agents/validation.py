@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from sched_env.agents.conditions import condition_envs
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.config import ExperimentConfig
 from sched_env.metrics import summarize
@@ -28,21 +30,22 @@ class SplitSimulation:
     def __init__(self, experiment: ExperimentConfig, split: str) -> None:
         """Read the traces and keep their ``split``."""
         env = experiment.env
-        self.env = env.replace(split=split, observation=env.observation.replace(privileged=False))
+        env = env.replace(split=split, observation=env.observation.replace(privileged=False))
+        self.envs = condition_envs(env, experiment.conditions)
         self.tables = {trace: read_trace(trace).split(split) for trace in env.trace}
         self.loads = experiment.comparison.loads
         self.num_seeds = experiment.agent.validation_seeds
 
     def rows(self, policy: str | Heuristic | ExportedPolicy) -> list[dict[str, Any]]:
-        """Return one row of metrics for each trace, load and seed, paired over policies."""
-        names = [one.name for one in self.env.service.classes]
+        """Return a row for each condition, trace, load and seed, paired over policies."""
+        names = [one.name for one in self.envs[0].service.classes]
         rows: list[dict[str, Any]] = []
-        for trace, table in self.tables.items():
-            for load in self.loads:
-                for seed in range(_FIRST_SEED, _FIRST_SEED + self.num_seeds):
-                    result = simulate(table, policy, self.env, seed=seed, load=load)
-                    labels = {"trace": trace, "load": load, "seed": seed}
-                    rows.append(summarize(result, labels=labels, class_names=names))
+        seeds = range(_FIRST_SEED, _FIRST_SEED + self.num_seeds)
+        cells = itertools.product(self.envs, self.tables.items(), self.loads, seeds)
+        for env, (trace, table), load, seed in cells:
+            result = simulate(table, policy, env, seed=seed, load=load)
+            labels = {"trace": trace, "load": load, "seed": seed}
+            rows.append(summarize(result, labels=labels, class_names=names))
         return rows
 
 
@@ -81,7 +84,9 @@ def validation_episodes(experiment: ExperimentConfig) -> EpisodeEvaluation:
     env = experiment.env
     seen = env.observation.replace(privileged=False)
     config = env.replace(split="validation", observation=seen)
-    return EpisodeEvaluation(make_sb3_vec_env(config, _NUM_EPISODES))
+    return EpisodeEvaluation(
+        make_sb3_vec_env(config, _NUM_EPISODES, conditions=experiment.conditions)
+    )
 
 
 def mean_score(rows: list[dict[str, Any]]) -> float:

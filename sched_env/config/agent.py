@@ -123,6 +123,9 @@ class AgentConfig(ConfigModel):
     entropy_coefficient: NonNegative = 0.003
     """Weight of the policy's entropy; with a prior, of its KL divergence from the prior instead."""
 
+    final_entropy_coefficient: NonNegative | None = None
+    """Entropy coefficient at the end; it moves there over the second half; null: it stays."""
+
     value_coefficient: NonNegative = 0.5
     """Weight of the value loss."""
 

@@ -28,6 +28,16 @@ class ComparisonConfig(ConfigModel):
     """Part of the trace, never seen in training."""
 
 
+class ConditionsConfig(ConfigModel):
+    """Conditions that training and validation meet side by side, each with each."""
+
+    slo_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
+    """Multiples of the environment's SLO factor."""
+
+    kv_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
+    """Multiples of the environment's num_blocks."""
+
+
 class ExperimentConfig(ConfigModel):
     """Everything that decides a training run."""
 
@@ -38,6 +48,9 @@ class ExperimentConfig(ConfigModel):
 
     env: EnvConfig = EnvConfig()
     """The environment to train in."""
+
+    conditions: ConditionsConfig = ConditionsConfig()
+    """How the environment is varied in training."""
 
     agent: AgentConfig = AgentConfig()
     """The agent to train."""

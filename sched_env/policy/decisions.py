@@ -150,7 +150,8 @@ def _linear_score(
         features[1],
     )
     slots, inputs = row[:edge].reshape(num_slots, size), x[:edge].reshape(num_slots, size)
-    linear_logits(flat, shape, inputs, x[edge:], slots, row[edge + features[1]], logits)
+    free = row[edge:][shape.free_feature]
+    linear_logits(flat, shape, inputs, x[edge:], slots, free, logits)
 
 
 @compiled

@@ -169,7 +169,8 @@ def test_a_zero_network_decides_as_the_linear_score_that_is_its_prior(
     observations, masks = states(policy, 1000)
     assert np.array_equal(policy.act(observations, masks), score.act(observations, masks))
     logits = policy.logits(observations, masks)[masks]
-    assert logits.max() == 0 and logits.min() == -1.5
+    assert logits.max() == 0
+    assert logits.min() == -1.5
 
 
 def test_a_zero_network_with_a_prior_is_the_heuristic(make_policy, states):
