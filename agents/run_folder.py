@@ -7,6 +7,7 @@
         environment.json     versions and machine
         events.out.tfevents* TensorBoard; baselines/<name>/ holds those of the heuristics
         progress.csv         one row an update
+        polish.csv           one row a look of the search that ended the training, if there was one
         checkpoints/         the newest states to continue from
         policy/              the exported policy
         summary.json         what came out; its presence says that the run is complete
@@ -49,6 +50,11 @@ class RunFolder:
     def progress_file(self) -> Path:
         """Return the path of the table with one row an update."""
         return self.path / "progress.csv"
+
+    @property
+    def polish_file(self) -> Path:
+        """Return the path of the table with one row a look of the search that ended it."""
+        return self.path / "polish.csv"
 
     @property
     def checkpoints(self) -> Path:

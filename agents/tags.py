@@ -16,6 +16,9 @@ VALIDATION = "validation/"
 SCORE_TAG = "eval/goodput_weighted"
 """The mean weighted goodput on the validation split, by which weights are kept."""
 
+POLISH_TAG = "eval/polish_goodput_weighted"
+"""The same of a policy that is being polished, on the scenarios of the search."""
+
 TAGS: dict[str, tuple[str, float]] = {
     "slo_attainment": ("slo/attainment", 1.0),
     "goodput_weighted": ("slo/goodput_weighted", 1.0),

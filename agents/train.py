@@ -34,18 +34,21 @@ from sched_env.agents.export import (
     check_parity,
     exported_weights,
     policy_card,
+    torch_actor,
 )
 from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.policies import policy_parts
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
-from sched_env.agents.tags import SCORE_TAG, tag_means, validation_curves
+from sched_env.agents.score_search.files import looks_csv
+from sched_env.agents.score_search.search import Look, polish
+from sched_env.agents.tags import POLISH_TAG, SCORE_TAG, tag_means, validation_curves
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError
-from sched_env.evaluation.files import write_json
+from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
@@ -304,8 +307,13 @@ class TrainingRun:
         card = policy_card(self.experiment, num_decisions=kept_at, metrics=self.history)
         actor = with_weights(self.model.policy, weights)
         prior = policy_parts(self.model.policy)[1]
-        write_policy(self.folder.policy, exported_weights(actor, prior), card)
-        parity = visited_parity(self.env, MaskedActor(actor, prior), self.folder)
+        policy = ExportedPolicy(card, exported_weights(actor, prior))
+        trained = MaskedActor(actor, prior)
+        if self.experiment.polish_iterations:
+            policy = self._polished(policy)
+            trained = torch_actor(policy)
+        write_policy(self.folder.policy, policy.weights, policy.card)
+        parity = visited_parity(self.env, trained, self.folder)
         summary = {
             "experiment": self.experiment.name,
             "seed": self.experiment.seed,
@@ -318,6 +326,19 @@ class TrainingRun:
         }
         write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
+
+    def _polished(self, policy: ExportedPolicy) -> ExportedPolicy:
+        """Return the policy after the search that ends the training; write how that went."""
+        experiment = self.experiment
+
+        def show(_: int, look: Look) -> None:
+            self.episodes.latest[POLISH_TAG] = look.validation_goodput
+            self._report(self.model.num_timesteps)
+
+        tuning = experiment.tuning.replace(iterations=experiment.polish_iterations)
+        result = polish(policy, experiment.env, tuning, experiment.seed, show)
+        write_text(self.folder.polish_file, looks_csv(result.looks))
+        return result.policy
 
 
 def visited_parity(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -40,13 +41,18 @@ def open_search_folder(path: Path, env: EnvConfig, tuning: TuningConfig, seed: i
     return folder
 
 
-def write_search(result: SearchResult, folder: Path) -> Path:
-    """Write the policy, the looks and the summary; return the policy's folder."""
-    policy = write_policy(folder / "policy", result.policy.weights, result.policy.card)
+def looks_csv(looks: Sequence[Look]) -> str:
+    """Return a table with one row a look."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([field.name for field in dataclasses.fields(Look)])
-    writer.writerows(dataclasses.astuple(look) for look in result.looks)
-    write_text(folder / "progress.csv", text.getvalue())
+    writer.writerows(dataclasses.astuple(look) for look in looks)
+    return text.getvalue()
+
+
+def write_search(result: SearchResult, folder: Path) -> Path:
+    """Write the policy, the looks and the summary; return the policy's folder."""
+    policy = write_policy(folder / "policy", result.policy.weights, result.policy.card)
+    write_text(folder / "progress.csv", looks_csv(result.looks))
     write_json(folder / "summary.json", dict(result.policy.card.training))
     return policy

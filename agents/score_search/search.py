@@ -1,4 +1,4 @@
-"""Search for the weights of a linear score with an evolution strategy.
+"""Search for the weights of a policy with an evolution strategy.
 
 Separable CMA-ES (Ros and Hansen, A simple modification in CMA-ES achieving linear time and space
 complexity, 2008), as the package cmaes implements it. The mean of the search distribution, not
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,12 @@ from sched_env.agents.score_search.scenarios import (
     layout_of,
 )
 from sched_env.agents.score_search.space import ScoreSpace
+from sched_env.agents.score_search.weights import WeightSpace
 from sched_env.config import EnvConfig
 from sched_env.config.tuning import TuningConfig
 from sched_env.policy.card import Scalar
 from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy
+from sched_env.simulator.simulate import seen_by
 
 NAME = "tuned_linear"
 ALGORITHM = "sep-CMA-ES"
@@ -57,7 +60,7 @@ class SearchResult:
     """A finished search.
 
     Attributes:
-        policy: The best score, its card telling the search budget.
+        policy: The best policy, its card telling the search budget.
         looks: All looks at the validation split.
         budget: What the search has spent.
     """
@@ -65,6 +68,21 @@ class SearchResult:
     policy: ExportedPolicy
     looks: tuple[Look, ...]
     budget: Budget
+
+
+class Space(Protocol):
+    """What a search may change; the zero vector is where it starts."""
+
+    @property
+    def size(self) -> int:
+        """Return how many numbers the search changes."""
+        ...
+
+    def policy(
+        self, vector: NDArray[np.float64], name: str = "candidate", training: Any = None
+    ) -> ExportedPolicy:
+        """Return the policy that a vector stands for."""
+        ...
 
 
 def search(
@@ -85,9 +103,60 @@ def search(
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
+    space, budget = ScoreSpace(layout_of(env), env.observation.screen), Budget()
+    keeper = evolve(space, env, tuning, seed, budget, progress)
+    card = _training(env, tuning, seed, keeper, budget)
+    return SearchResult(space.policy(keeper.best, NAME, training=card), tuple(keeper.looks), budget)
+
+
+def polish(
+    policy: ExportedPolicy,
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int = 0,
+    progress: Callable[[int, Look], None] | None = None,
+) -> SearchResult:
+    """Go on from a policy: search its last layer and its prior for final goodput.
+
+    Args:
+        policy: A pointer network, or a linear score.
+        env: Traces, server and clients.
+        tuning: How long and on what to search.
+        seed: Decides everything: the candidates and the scenarios.
+        progress: Called after each generation with its number and the last look.
+
+    Raises:
+        ModuleNotFoundError: The extra ``tune`` is not installed.
+        PolicyError: The policy is of another kind, or does not fit the environment.
+    """
+    space, budget = WeightSpace(policy), Budget()
+    keeper = evolve(space, seen_by(policy, env), tuning, seed, budget, progress)
+    best = [look for look in keeper.looks if look.is_best][-1]
+    card = {
+        **policy.card.training,
+        "polish": ALGORITHM,
+        "polish_parameters": space.size,
+        "polish_requests": budget.num_requests,
+        "polish_iterations": tuning.iterations,
+        "polish_kept_iteration": best.iteration,
+        "validation_goodput": best.validation_goodput,
+        "validation_goodput_before_polish": keeper.looks[0].validation_goodput,
+    }
+    made = space.policy(keeper.best, policy.name, training=card)
+    return SearchResult(made, tuple(keeper.looks), budget)
+
+
+def evolve(
+    space: Space,
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int,
+    budget: Budget,
+    progress: Callable[[int, Look], None] | None = None,
+) -> _Keeper:
+    """Run the evolution strategy from the zero vector of ``space``; return what it kept."""
     import cmaes
 
-    space, budget = ScoreSpace(layout_of(env), env.observation.screen), Budget()
     start = np.zeros(space.size)
     train = ScenarioSource(env, tuning, "train")
     validation = ScenarioSet(
@@ -112,14 +181,13 @@ def search(
             keeper.look(iteration, float(np.mean(values)), strategy.mean)
         if progress is not None:
             progress(iteration, keeper.looks[-1])
-    card = _training(env, tuning, seed, keeper, budget)
-    return SearchResult(space.policy(keeper.best, NAME, training=card), tuple(keeper.looks), budget)
+    return keeper
 
 
 class _Keeper:
     """Keeps the vector with the best goodput on the validation scenarios."""
 
-    def __init__(self, space: ScoreSpace, validation: ScenarioSet, budget: Budget) -> None:
+    def __init__(self, space: Space, validation: ScenarioSet, budget: Budget) -> None:
         self._space, self._validation, self._budget = space, validation, budget
         self.best: NDArray[np.float64] = np.zeros(space.size)
         self.looks: list[Look] = []

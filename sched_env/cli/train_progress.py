@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-_SHOWN = {"eval/goodput_weighted": "validation goodput", "rollout/ep_rew_mean": "reward"}
+_SHOWN = {
+    "eval/goodput_weighted": "validation goodput",
+    "eval/polish_goodput_weighted": "polished",
+    "rollout/ep_rew_mean": "reward",
+}
 
 
 def describe(decisions_per_s: float, metrics: Mapping[str, float]) -> str:

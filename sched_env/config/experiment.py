@@ -72,3 +72,7 @@ class ExperimentConfig(ConfigModel):
 
     tuning: TuningConfig = TuningConfig()
     """The search for a linear score, by ``sched-env tune``."""
+
+    polish_iterations: CountOrZero = 0
+    """Generations of a search that ends the training: last layer and prior, for final goodput, as
+    ``tuning`` says; 0: none. It needs the extra ``tune``."""

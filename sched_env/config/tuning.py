@@ -8,7 +8,7 @@ from sched_env.config.model import ConfigModel, Count, Positive
 
 
 class TuningConfig(ConfigModel):
-    """One search for the weights of a linear score.
+    """One search for the weights of a linear score, or of a trained policy.
 
     A candidate's worth is its mean weighted goodput over scenarios: pieces of the training split,
     each at a load, an SLO tightness and a KV pool. All candidates of an iteration meet the same
