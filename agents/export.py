@@ -36,13 +36,14 @@ from sched_env.policy.card import (
     ObservationSchema,
     PointerArchitecture,
     PolicyCard,
+    Scalar,
     WeightedSjfPrior,
 )
 from sched_env.policy.format import write_policy
 from sched_env.policy.layers import MASKED_LOGIT
 from sched_env.policy.prior import SCORE_PREFIX, PriorParameters
 from sched_env.policy.registry import resolve_policy
-from sched_env.policy.runtime import ExportedPolicy, load_policy
+from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy, load_policy
 
 SCORE_FEATURE = "density"
 """Slot feature that the weighted_sjf prior reads."""
@@ -177,7 +178,7 @@ def policy_card(
         if agent.network == "pointer"
         else MlpArchitecture(hidden_sizes=agent.mlp_hidden_sizes, activation="tanh")
     )
-    training = {
+    training: dict[str, Scalar | tuple[Scalar, ...]] = {
         "run": f"{experiment.name}__seed{experiment.seed}",
         "algorithm": agent.algorithm,
         "seed": experiment.seed,
@@ -189,6 +190,14 @@ def policy_card(
         "shed_hopeless": env.service.shed_hopeless,
         "privileged_critic": env.observation.privileged,
     }
+    if agent.prior.kind == "linear_score":
+        score = prior_score(agent.prior)
+        training["prior"] = score.name
+        training["prior_search_requests"] = score.card.training.get(SEARCH_BUDGET)
+    if len(experiment.conditions.slo_factors) > 1:
+        training["slo_factors"] = experiment.conditions.slo_factors
+    if len(experiment.conditions.kv_factors) > 1:
+        training["kv_factors"] = experiment.conditions.kv_factors
     return PolicyCard(
         name=f"{experiment.name}_seed{experiment.seed}",
         observation=ObservationSchema.from_layout(env_layout(env)),

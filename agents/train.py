@@ -330,12 +330,18 @@ class TrainingRun:
     def _polished(self, policy: ExportedPolicy) -> ExportedPolicy:
         """Return the policy after the search that ends the training; write how that went."""
         experiment = self.experiment
+        looks: list[Look] = []
 
         def show(_: int, look: Look) -> None:
+            if looks[-1:] != [look]:
+                looks.append(look)
+                write_text(self.folder.polish_file, looks_csv(looks))
             self.episodes.latest[POLISH_TAG] = look.validation_goodput
             self._report(self.model.num_timesteps)
 
-        tuning = experiment.tuning.replace(iterations=experiment.polish_iterations)
+        tuning = experiment.tuning.replace(
+            iterations=experiment.polish_iterations, step_size=experiment.polish_step_size
+        )
         result = polish(policy, experiment.env, tuning, experiment.seed, show)
         write_text(self.folder.polish_file, looks_csv(result.looks))
         return result.policy

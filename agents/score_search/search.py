@@ -1,9 +1,10 @@
 """Search for the weights of a policy with an evolution strategy.
 
 Separable CMA-ES (Ros and Hansen, A simple modification in CMA-ES achieving linear time and space
-complexity, 2008), as the package cmaes implements it. The mean of the search distribution, not
-its luckiest candidate, is looked at on the validation split; the best of those means is kept, the
-starting point among them.
+complexity, 2008), as the package cmaes implements it. What is looked at on the validation split is
+not the luckiest candidate but the mean of the search distribution, averaged over the latest
+generations (Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992); the
+best look is kept, the starting point among them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ NAME = "tuned_linear"
 ALGORITHM = "sep-CMA-ES"
 
 _VALIDATION_DRAW = 2**31
+_SHARE_OF_OLD = 0.8
+"""Of the running average of the means, per generation."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Look:
     Attributes:
         iteration: Generations before it.
         train_goodput: Mean over the last generation's candidates; None before the first.
-        validation_goodput: Of the mean of the search distribution.
+        validation_goodput: Of the averaged mean of the search distribution.
         num_requests: Simulated up to here.
         is_best: Whether it is the best look so far.
     """
@@ -132,8 +135,11 @@ def polish(
     space, budget = WeightSpace(policy), Budget()
     keeper = evolve(space, seen_by(policy, env), tuning, seed, budget, progress)
     best = [look for look in keeper.looks if look.is_best][-1]
+    before = dict(policy.card.training)
+    if SEARCH_BUDGET in before:
+        before[SEARCH_BUDGET] = int(before[SEARCH_BUDGET]) + budget.num_requests
     card = {
-        **policy.card.training,
+        **before,
         "polish": ALGORITHM,
         "polish_parameters": space.size,
         "polish_requests": budget.num_requests,
@@ -171,14 +177,16 @@ def evolve(
     )
     keeper = _Keeper(space, validation, budget)
     keeper.look(0, None, start)
+    average = start
     for iteration in range(1, tuning.iterations + 1):
         conditions = train.draw(tuning.scenarios, seed, iteration)
         scenarios = ScenarioSet(conditions, space.policy(start), budget)
         vectors = [strategy.ask() for _ in range(tuning.population)]
         values = [scenarios.goodput(space.policy(vector)) for vector in vectors]
         strategy.tell([(one, -value) for one, value in zip(vectors, values, strict=True)])
+        average = _SHARE_OF_OLD * average + (1.0 - _SHARE_OF_OLD) * strategy.mean
         if iteration % tuning.validate_every == 0 or iteration == tuning.iterations:
-            keeper.look(iteration, float(np.mean(values)), strategy.mean)
+            keeper.look(iteration, float(np.mean(values)), average)
         if progress is not None:
             progress(iteration, keeper.looks[-1])
     return keeper

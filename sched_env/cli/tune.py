@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -22,6 +22,10 @@ from sched_env.config import (
     load_config,
 )
 from sched_env.config.yaml_text import read_yaml_mapping
+from sched_env.errors import PolicyError
+
+if TYPE_CHECKING:
+    from sched_env.policy.runtime import ExportedPolicy
 
 DEFAULT_CONFIG = "experiment/azure_conv"
 
@@ -48,6 +52,9 @@ class TuneArguments:
     iterations: int | None = None
     """Generations of the search."""
 
+    start: str | None = None
+    """Go on from this policy, a linear score or a pointer network with its last layer and prior."""
+
     seed: int = 0
     """Decides the whole search: candidates and scenarios."""
 
@@ -60,11 +67,12 @@ def run(arguments: TuneArguments) -> None:
     with importing_extra("tune"):
         import cmaes  # noqa: F401
     from sched_env.agents.score_search.files import open_search_folder, write_search
-    from sched_env.agents.score_search.search import Look, search
+    from sched_env.agents.score_search.search import Look, polish, search
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
     name, env, tuning = _settings(arguments)
+    start = None if arguments.start is None else _start(arguments.start)
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
     folder = open_search_folder(Path(place), env, tuning, arguments.seed)
 
@@ -76,15 +84,33 @@ def run(arguments: TuneArguments) -> None:
                 flush=True,
             )
 
-    result = search(env, tuning, arguments.seed, show)
+    if start is None:
+        result = search(env, tuning, arguments.seed, show)
+    else:
+        result = polish(start, env, tuning, arguments.seed, show)
     policy = write_search(result, folder)
     best = max(look.validation_goodput for look in result.looks)
     print(
         f"validation goodput {result.looks[0].validation_goodput:.4f} at the start, {best:.4f} "
-        f"tuned; search budget {result.budget.num_requests:,} simulated requests, "
+        f"at best; search budget {result.budget.num_requests:,} simulated requests, "
         f"{result.budget.num_decisions:,} decisions"
     )
     print(f"policy: {policy}")
+
+
+def _start(policy: str) -> ExportedPolicy:
+    """Return the policy to go on from.
+
+    Raises:
+        PolicyError: It is a heuristic.
+    """
+    from sched_env.policy.registry import resolve_policy
+    from sched_env.policy.runtime import ExportedPolicy
+
+    found = resolve_policy(policy)
+    if not isinstance(found, ExportedPolicy):
+        raise PolicyError(f"--start {policy} is a heuristic: give a policy folder")
+    return found
 
 
 def _settings(arguments: TuneArguments) -> tuple[str, EnvConfig, TuningConfig]:

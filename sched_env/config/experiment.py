@@ -76,3 +76,6 @@ class ExperimentConfig(ConfigModel):
     polish_iterations: CountOrZero = 0
     """Generations of a search that ends the training: last layer and prior, for final goodput, as
     ``tuning`` says; 0: none. It needs the extra ``tune``."""
+
+    polish_step_size: Positive = 0.06
+    """First standard deviation of that search; it begins nearer to its end than ``tuning`` does."""

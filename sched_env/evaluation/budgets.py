@@ -10,6 +10,8 @@ from sched_env.evaluation.table import MISSING, TextTable, format_interval, form
 from sched_env.policy.runtime import SEARCH_BUDGET
 
 _DECISIONS = "num_decisions"
+_POLISH = "polish_requests"
+_PRIOR = "prior_search_requests"
 
 
 def policies_table(policies: Sequence[Mapping[str, Any]]) -> TextTable:
@@ -46,9 +48,14 @@ def _budget(policy: Mapping[str, Any]) -> str:
     parameters = policy.get("parameters") or {}
     if SEARCH_BUDGET in parameters:
         return f"{int(parameters[SEARCH_BUDGET]):,} requests"
+    parts = []
     if _DECISIONS in parameters:
-        return f"{int(parameters[_DECISIONS]):,} decisions"
-    return MISSING
+        parts.append(f"{int(parameters[_DECISIONS]):,} decisions")
+    if parameters.get(_POLISH) is not None:
+        parts.append(f"{int(parameters[_POLISH]):,} requests")
+    if parameters.get(_PRIOR) is not None:
+        parts.append(f"{int(parameters[_PRIOR]):,} requests for its prior")
+    return ", ".join(parts) or MISSING
 
 
 def _difference(versus: Versus | None) -> str:

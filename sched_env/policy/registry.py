@@ -1,7 +1,8 @@
 """The ways to name a policy, and what a name stands for.
 
 A policy is named by a registered name (``fcfs``), by the path of an exported policy or of the
-run that holds one (``runs/azure/…``), or by ``module:function`` for a key function in the user's
+run that holds one (``runs/azure/…``), by ``pretrained/NAME`` for one that ships with the package,
+or by ``module:function`` for a key function in the user's
 own module. The last form imports that module, which runs its code: name only modules you trust.
 A path never runs code.
 """
@@ -20,6 +21,8 @@ from sched_env.policy.names import find_registered, known_policies
 if TYPE_CHECKING:
     from sched_env.policy.runtime import ExportedPolicy
 
+_PRETRAINED = "pretrained/"
+_SHIPPED = Path(__file__).parents[1] / "agents" / "pretrained"
 _MODULE_AND_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
 
@@ -30,8 +33,9 @@ def resolve_policy(
 
     Args:
         policy: A registered name, the folder of an exported policy, a run folder with a
-            ``policy`` folder inside, or ``module:function``. A policy is returned as it is.
-            A registered name wins over a folder of the same name; write ``./name`` for that.
+            ``policy`` folder inside, ``pretrained/NAME``, or ``module:function``. A policy is
+            returned as it is. A registered name and ``pretrained/`` win over a folder of the same
+            name; write ``./name`` for that.
         allow_privileged: Accept heuristics that read the true output length.
 
     Raises:
@@ -53,6 +57,8 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
     registered = find_registered(name)
     if registered is not None:
         return registered
+    if name.startswith(_PRETRAINED):
+        return _pretrained(name.removeprefix(_PRETRAINED).rstrip("/"))
     path = Path(name)
     if not _exists(name):
         match = _MODULE_AND_FUNCTION.fullmatch(name)
@@ -62,6 +68,18 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
             raise PolicyError(f"no folder {name!r}: give the folder of a policy or of a run")
         raise UnknownNameError("policy", name, known_policies())
     return _from_folder(path)
+
+
+def pretrained_policies() -> tuple[str, ...]:
+    """Return the names of the policies that ship with the package, sorted."""
+    return tuple(sorted(path.parent.name for path in _SHIPPED.glob("*/config.json")))
+
+
+def _pretrained(name: str) -> ExportedPolicy:
+    known = pretrained_policies()
+    if name not in known:
+        raise UnknownNameError("pretrained policy", name, known)
+    return _from_folder(_SHIPPED / name)
 
 
 def _exists(name: str) -> bool:

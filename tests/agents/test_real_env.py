@@ -21,7 +21,9 @@ from sched_env.agents.validation import validation_episodes
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
 from sched_env.errors import ConfigError
+from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy, load_policy
+from sched_env.policy.scores import linear_score
 
 ENV = EnvConfig(
     observation={"num_waiting_slots": 6, "num_running_slots": 3, "privileged": True},
@@ -155,6 +157,35 @@ def test_one_whole_run_and_its_export(tmp_path: Path) -> None:
         train(_experiment(), tmp_path / "run", resume=False)
     with pytest.raises(ConfigError, match="no run to go on with"):
         train(_experiment(), tmp_path / "none", resume=True)
+
+
+def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -> None:
+    pytest.importorskip("cmaes")
+    score = linear_score("score", admit={"density": 5.0}, preempt={}, layout=env_layout(ENV))
+    write_policy(tmp_path / "score", score.weights, score.card)
+    prior = {"kind": "linear_score", "policy": str(tmp_path / "score"), "strength": 4.0}
+    tuning = {
+        "population": 4,
+        "scenarios": 2,
+        "requests_per_scenario": 40,
+        "validate_every": 1,
+        "validation_scenarios": 4,
+    }
+    experiment = _experiment(2, prior=prior).replace(
+        conditions={"slo_factors": [1.0, 0.7]}, tuning=tuning, polish_iterations=2
+    )
+    result = train(experiment, tmp_path / "run")
+    assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000
+    policy = load_policy(result.policy_dir)
+    training = policy.card.training
+    assert training["num_decisions"] <= 2 * UPDATE
+    assert training["prior"] == "score"
+    assert training["polish_iterations"] == 2
+    assert training["validation_goodput"] >= training["validation_goodput_before_polish"]
+    looks = (tmp_path / "run/polish.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in looks] == ["iteration", "0", "1", "2"]
+    again = train(experiment, tmp_path / "again")
+    assert load_policy(again.policy_dir).weights_sha256 == policy.weights_sha256
 
 
 _SCRIPT = """

@@ -35,9 +35,23 @@ def test_budgets_are_printed():
             {"label": "fcfs", "kind": "heuristic", "parameters": {}},
             {"label": "mine", "kind": "tuned", "parameters": {"search_requests": 3_072_000}},
             {"label": "agent", "kind": "network", "parameters": {"num_decisions": 500_000}},
+            {
+                "label": "polished",
+                "kind": "network",
+                "parameters": {
+                    "num_decisions": 98_304,
+                    "polish_requests": 6_000_000,
+                    "prior_search_requests": 10_000_000,
+                },
+            },
         ]
     )
-    assert [line[2] for line in table.rows] == ["-", "3,072,000 requests", "500,000 decisions"]
+    assert [line[2] for line in table.rows] == [
+        "-",
+        "3,072,000 requests",
+        "500,000 decisions",
+        "98,304 decisions, 6,000,000 requests, 10,000,000 requests for its prior",
+    ]
 
 
 def test_each_policy_is_set_against_what_was_tuned():

@@ -11,7 +11,7 @@ from sched_env.errors import PolicyError, SchedEnvError, UnknownNameError
 from sched_env.policy.format import write_policy
 from sched_env.policy.keys import Heuristic, heuristic
 from sched_env.policy.names import known_policies, register
-from sched_env.policy.registry import resolve_policy
+from sched_env.policy.registry import pretrained_policies, resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 
 USER_MODULE = """
@@ -159,3 +159,18 @@ def test_a_name_too_long_for_a_file_system_is_refused():
     for text in ("x" * 100_000, "/".join(["y" * 300] * 20)):
         with pytest.raises(SchedEnvError):
             resolve_policy(text)
+
+
+def test_pretrained_policies_resolve_by_name_and_ship_with_the_package():
+    assert "tuned_linear" in pretrained_policies()
+    for name in pretrained_policies():
+        policy = resolve_policy(f"pretrained/{name}")
+        assert policy.folder.name == name
+        assert policy.card.training["split"] == "train"
+        assert resolve_policy(f"pretrained/{name}/").weights_sha256 == policy.weights_sha256
+
+
+@pytest.mark.parametrize("name", ["", "tuned_liner", "../pretrained/tuned_linear", "."])
+def test_what_is_not_pretrained_is_refused_with_what_there_is(name):
+    with pytest.raises(UnknownNameError, match=r"no pretrained policy .*tuned_linear"):
+        resolve_policy(f"pretrained/{name}")

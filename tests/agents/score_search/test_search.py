@@ -19,6 +19,7 @@ from sched_env.agents.score_search.space import ScoreSpace
 from sched_env.cli.main import main
 from sched_env.config import EnvConfig, TuningConfig
 from sched_env.metrics.slo import goodput_weighted
+from sched_env.policy.format import write_policy
 from sched_env.policy.registry import resolve_policy
 from sched_env.simulator import simulate
 
@@ -112,6 +113,20 @@ def test_the_command_writes_a_policy_that_evaluates(tmp_path: Path, capsys):
     assert f"{summary['search_requests']:,} simulated requests" in printed
     assert resolve_policy(out).name == "tuned_linear"
     assert (out / "progress.csv").read_text().count("\n") == 3
+
+
+def test_the_command_goes_on_from_a_policy(tmp_path: Path, capsys, env, found):
+    start = write_policy(tmp_path / "start", found.policy.weights, found.policy.card)
+    small = ["tuning.population=4", "tuning.scenarios=2", "tuning.validation_scenarios=2"]
+    small += ["env.observation.num_waiting_slots=8", "--iterations", "1"]
+    out = tmp_path / "more"
+    options = ["--start", str(start), "--out", str(out)]
+    assert main(["tune", "experiment/azure_code", *small, *options]) == 0
+    training = resolve_policy(out).card.training
+    spent = found.policy.card.training["search_requests"]
+    assert training["search_requests"] == spent + training["polish_requests"]
+    assert main(["tune", "experiment/azure_code", "--start", "fcfs", "--out", str(out)]) == 2
+    assert "fcfs is a heuristic" in capsys.readouterr().err
 
 
 def test_an_environment_can_be_tuned_for_too(tmp_path: Path, capsys):
