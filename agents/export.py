@@ -7,7 +7,6 @@ and the privileged columns stay behind.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,36 +16,27 @@ from torch import Tensor, nn
 
 from sched_env.agents.networks import FlatNet, ObservationShape, PointerNet
 from sched_env.agents.policies import PolicySpec
-from sched_env.agents.prior import (
-    Prior,
-    ScoreParameters,
-    SoftPrior,
-    SoftScore,
-    make_prior,
+from sched_env.agents.prior import SoftPrior, SoftScore, make_prior
+from sched_env.agents.prior_sources import (
+    card_prior,
+    exported_prior,
+    prior_parameters,
+    prior_score,
 )
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
-from sched_env.config.agent import PriorConfig
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
 from sched_env.policy.card import (
-    LinearScoreArchitecture,
-    LinearScorePrior,
     MlpArchitecture,
-    NoPrior,
     ObservationSchema,
     PointerArchitecture,
     PolicyCard,
     Scalar,
-    WeightedSjfPrior,
 )
 from sched_env.policy.format import write_policy
 from sched_env.policy.layers import MASKED_LOGIT
-from sched_env.policy.prior import SCORE_PREFIX, PriorParameters
-from sched_env.policy.registry import resolve_policy
+from sched_env.policy.prior import SCORE_PREFIX
 from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy, load_policy
-
-SCORE_FEATURE = "density"
-"""Slot feature that the weighted_sjf prior reads."""
 
 ExportFormat = Literal["safetensors", "onnx"]
 
@@ -66,48 +56,6 @@ def observation_shape(layout: Layout) -> ObservationShape:
         num_globals=len(layout.global_features),
         num_privileged=len(layout.privileged_features),
         num_levels=layout.num_levels,
-    )
-
-
-def prior_score(prior: PriorConfig) -> ExportedPolicy:
-    """Return the linear score that is the prior.
-
-    Raises:
-        SchedEnvError: There is no such policy.
-        PolicyError: It is no linear score.
-    """
-    policy = resolve_policy(str(prior.policy))
-    if not isinstance(policy, ExportedPolicy) or policy.card.architecture.kind != "linear_score":
-        raise PolicyError(
-            f"prior {prior.policy} is no linear score: give a folder that sched-env tune wrote"
-        )
-    return policy
-
-
-def _score_of(policy: ExportedPolicy) -> LinearScoreArchitecture:
-    architecture = policy.card.architecture
-    assert architecture.kind == "linear_score"
-    return architecture
-
-
-def prior_parameters(prior: PriorConfig, layout: Layout) -> Prior | None:
-    """Return the numbers of the soft prior, or None where there is none.
-
-    Raises:
-        PolicyError: The linear score does not fit the layout, or is none.
-    """
-    if prior.kind == "none":
-        return None
-    if prior.kind == "linear_score":
-        policy = prior_score(prior)
-        policy.check_layout(layout)
-        features = policy.card.watermark_features(_score_of(policy))
-        return ScoreParameters(prior.strength, prior.floor, *features, policy.weights)
-    names = [feature.name for feature in layout.slot_features]
-    numbers = prior.model_dump(exclude={"kind", "policy"})
-    return PriorParameters(
-        score_feature=names.index(SCORE_FEATURE),
-        **{name: np.float32(value) for name, value in numbers.items()},
     )
 
 
@@ -203,24 +151,9 @@ def policy_card(
         observation=ObservationSchema.from_layout(env_layout(env)),
         screen=env.observation.screen,
         architecture=architecture,
-        prior=_card_prior(agent.prior),
+        prior=card_prior(agent.prior),
         training=training,
         metrics=tuple(dict(row) for row in metrics),
-    )
-
-
-def _card_prior(prior: PriorConfig) -> NoPrior | WeightedSjfPrior | LinearScorePrior:
-    if prior.kind == "none":
-        return NoPrior()
-    if prior.kind == "weighted_sjf":
-        numbers = prior.model_dump(exclude={"kind", "policy"})
-        return WeightedSjfPrior(score_feature=SCORE_FEATURE, **numbers)
-    score = _score_of(prior_score(prior))
-    return LinearScorePrior(
-        strength=prior.strength,
-        floor=prior.floor,
-        size_feature=score.size_feature,
-        free_feature=score.free_feature,
     )
 
 
@@ -271,57 +204,7 @@ def torch_actor(policy: ExportedPolicy) -> MaskedActor:
     else:
         actor = FlatNet(shape, card.architecture.hidden_sizes)
     load_weights(actor, policy.weights)
-    return MaskedActor(actor, make_prior(shape, _prior_of(policy))).eval()
-
-
-def _prior_of(policy: ExportedPolicy) -> Prior | None:
-    """Return the numbers of an exported policy's prior."""
-    prior = policy.card.prior
-    if prior.kind == "none":
-        return None
-    if prior.kind == "weighted_sjf":
-        return policy.prior_parameters()
-    weights = {
-        name.removeprefix(SCORE_PREFIX): tensor
-        for name, tensor in policy.weights.items()
-        if name.startswith(SCORE_PREFIX)
-    }
-    features = policy.card.watermark_features(prior)
-    return ScoreParameters(prior.strength, prior.floor, *features, weights)
-
-
-@dataclass(frozen=True)
-class Parity:
-    """How an exported policy compares with the torch network it came from.
-
-    Attributes:
-        num_states: States compared.
-        num_equal: States in which both choose the same action.
-        max_logit_difference: Largest difference of a legal action's logit.
-    """
-
-    num_states: int
-    num_equal: int
-    max_logit_difference: float
-
-
-def check_parity(
-    actor: MaskedActor, policy: ExportedPolicy, observations: np.ndarray, masks: np.ndarray
-) -> Parity:
-    """Compare logits and actions of ``actor`` and ``policy``.
-
-    Args:
-        actor: The trained network.
-        policy: What was exported of it.
-        observations: float32 (num_states, num_public).
-        masks: bool (num_states, num_actions).
-    """
-    with torch.no_grad():
-        trained = actor(torch.from_numpy(observations), torch.from_numpy(masks)).numpy()
-    exported = policy.logits(observations, masks)
-    equal = np.argmax(trained, axis=1) == policy.act(observations, masks)
-    difference = np.abs(trained - exported)[masks]
-    return Parity(len(equal), int(equal.sum()), float(difference.max(initial=0.0)))
+    return MaskedActor(actor, make_prior(shape, exported_prior(policy))).eval()
 
 
 def export_run(

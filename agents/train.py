@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 from stable_baselines3.common.callbacks import CallbackList
 
@@ -30,14 +30,13 @@ from sched_env.agents.checkpoint import (
 )
 from sched_env.agents.export import (
     MaskedActor,
-    Parity,
-    check_parity,
     exported_weights,
     policy_card,
     torch_actor,
 )
 from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
+from sched_env.agents.parity import visited_parity
 from sched_env.agents.policies import policy_parts
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
@@ -47,14 +46,11 @@ from sched_env.agents.tags import POLISH_TAG, SCORE_TAG, tag_means, validation_c
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
-from sched_env.errors import ConfigError
+from sched_env.errors import ConfigError, MissingExtraError
 from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import write_policy
-from sched_env.policy.runtime import ExportedPolicy, load_policy
-
-NUM_PARITY_STATES = 10_000
-"""Visited states on which the exported policy must choose as the trained network does."""
+from sched_env.policy.runtime import ExportedPolicy
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,10 @@ def train(
     Raises:
         ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
         TraceError: A trace cannot be read; nothing is written then.
+        MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
+    if experiment.polish_iterations and find_spec("cmaes") is None:
+        raise MissingExtraError("tune", "cmaes")
     if not RunFolder(Path(run_dir)).config_file.exists():
         read_tables(experiment.env)
     folder = _open(experiment, Path(run_dir), resume)
@@ -313,7 +312,7 @@ class TrainingRun:
             policy = self._polished(policy)
             trained = torch_actor(policy)
         write_policy(self.folder.policy, policy.weights, policy.card)
-        parity = visited_parity(self.env, trained, self.folder)
+        parity = visited_parity(self.env, trained, self.folder.policy)
         summary = {
             "experiment": self.experiment.name,
             "seed": self.experiment.seed,
@@ -345,21 +344,3 @@ class TrainingRun:
         result = polish(policy, experiment.env, tuning, experiment.seed, show)
         write_text(self.folder.polish_file, looks_csv(result.looks))
         return result.policy
-
-
-def visited_parity(
-    env: SchedVecEnv, actor: MaskedActor, folder: RunFolder, num_states: int = NUM_PARITY_STATES
-) -> Parity:
-    """Compare the network with its export on states that the export itself visits in ``env``."""
-    policy = load_policy(folder.policy)
-    num_public = policy.observation_size
-    states: list[np.ndarray] = []
-    masks: list[np.ndarray] = []
-    observations: np.ndarray = env.reset()
-    while sum(len(one) for one in states) < num_states:
-        states.append(np.ascontiguousarray(observations[:, :num_public]))
-        masks.append(env.action_masks().copy())
-        env.step_async(policy.act(states[-1], masks[-1]))
-        observations = env.step_wait()[0]
-    visited = np.concatenate(states)[:num_states]
-    return check_parity(actor, policy, visited, np.concatenate(masks)[:num_states])

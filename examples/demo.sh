@@ -14,7 +14,7 @@ step() {
 }
 
 step train experiment/demo --run-dir "$run"
-step evaluate --policies "fcfs,fixed_priority,aging,deadline,sjf,weighted_sjf,learned=$run" \
+step evaluate --policies "fcfs,fixed_priority,aging,deadline,sjf,weighted_sjf,learned=$run,tuned=pretrained/tuned_linear,pretrained=pretrained/azure2023" \
     --trace azure_conv --load 1.0,1.3 --seeds 3 --split test --out "$run/evaluation" >/dev/null
 step export "$run" --out "$run/exported"
 step simulate --policy "$run/exported" --trace azure_conv --load 1.0 --split test \

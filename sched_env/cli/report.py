@@ -71,6 +71,12 @@ def _print_training(folder: Path) -> bool:
     from sched_env.cli.tables import print_row
 
     print_row(f"Training run {folder.name}", dict(_flat(summary)))
+    from sched_env.evaluation.curve_plot import plot_curves
+    from sched_env.evaluation.plots import can_plot
+
+    if can_plot() and summary.get("validation"):
+        plot_curves([folder], folder / "curves.png")
+        print(f"learning curves: {folder / 'curves.png'}")
     return True
 
 

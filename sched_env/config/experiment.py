@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import pydantic
 
@@ -79,3 +79,12 @@ class ExperimentConfig(ConfigModel):
 
     polish_step_size: Positive = 0.06
     """First standard deviation of that search; it begins nearer to its end than ``tuning`` does."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_polish(self) -> Self:
+        if self.polish_iterations and self.agent.network != "pointer":
+            raise ValueError(
+                f"polish_iterations {self.polish_iterations} needs agent.network pointer, not "
+                f"{self.agent.network}: set one of the two"
+            )
+        return self

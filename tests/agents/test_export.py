@@ -10,18 +10,18 @@ import torch
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.agents.export import (
     MaskedActor,
-    check_parity,
     env_layout,
     exported_weights,
     load_weights,
     observation_shape,
     policy_card,
     policy_spec,
-    prior_parameters,
     torch_actor,
 )
 from sched_env.agents.onnx import check_onnx_installed, write_onnx
+from sched_env.agents.parity import check_parity
 from sched_env.agents.prior import make_prior
+from sched_env.agents.prior_sources import prior_parameters
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
 from sched_env.engine.layout import Layout
@@ -159,11 +159,27 @@ def test_a_zero_network_acts_as_the_linear_score_in_a_folder(score: PriorConfig)
     assert len(set(expected.tolist())) > 4
 
 
-def test_a_prior_that_is_no_linear_score_or_has_another_layout_is_refused(
+def test_a_linear_score_is_a_prior_for_any_number_of_slots(score: PriorConfig) -> None:
+    ours, others = (prior_parameters(score, layout) for layout in (LAYOUT, Layout(24, 2)))
+    assert ours is not None
+    assert others is not None
+    assert ours.weights.keys() == others.weights.keys()
+
+
+def test_a_prior_that_is_no_linear_score_or_has_other_features_is_refused(
     score: PriorConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(PolicyError, match="num_waiting_slots is 5 here and 24 there"):
-        prior_parameters(score, Layout(24, 3))
+    stored = load_policy(str(score.policy))
+    fewer = stored.card.observation.slot_features[:-1]
+    observation = stored.card.observation.model_copy(update={"slot_features": fewer})
+    card = stored.card.model_copy(update={"observation": observation})
+    cut = {
+        k: v[:-1] if k in ("admit.weight", "preempt.weight") else v
+        for k, v in stored.weights.items()
+    }
+    write_policy(tmp_path / "other", cut, card)
+    with pytest.raises(PolicyError, match="slot feature 21 is missing here"):
+        prior_parameters(PriorConfig(kind="linear_score", policy=str(tmp_path / "other")), LAYOUT)
     with pytest.raises(PolicyError, match="sjf is no linear score"):
         prior_parameters(PriorConfig(kind="linear_score", policy="sjf"), LAYOUT)
     with pytest.raises(PolicyError, match="no folder"):

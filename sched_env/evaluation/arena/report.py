@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sched_env.config.loader import to_yaml
+from sched_env.evaluation.arena.breakdown import breakdown_tables
 from sched_env.evaluation.arena.ceiling_rows import CeilingRow
 from sched_env.evaluation.arena.regime_plot import plot_regimes
 from sched_env.evaluation.arena.regimes import Regime, regime_table, regimes
@@ -40,6 +41,7 @@ def arena_tables(result: ArenaResult) -> list[TextTable]:
         policies_table(result.policies),
         comparison_table(comparison),
         opponents_table(comparison),
+        *breakdown_tables(rows),
         metric_table("Outcomes, mean over cells", rows, OUTCOME_COLUMNS),
         metric_table("Latency in ms, mean over cells", rows, LATENCY_COLUMNS),
         metric_table("By service class, mean over cells", rows, _class_columns(classes)),

@@ -1,0 +1,86 @@
+"""The learning curves of training runs as a picture.
+
+::
+
+    python -m sched_env.evaluation.curve_plot RUN [RUN ...] FILE.png
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sched_env.errors import ConfigError
+from sched_env.evaluation.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_YLABEL = "weighted goodput, validation split"
+
+
+def plot_curves(runs: Sequence[Path], path: Path) -> None:
+    """Draw validation goodput over decisions, and over requests of the search that ended a run.
+
+    Args:
+        runs: Folders of finished training runs.
+        path: PNG file to write, in one piece.
+
+    Raises:
+        ConfigError: A folder holds no finished run.
+    """
+    from matplotlib.figure import Figure
+
+    found = [(run.name, _learning(run), _polish(run)) for run in runs]
+    has_polish = any(polish for _, _, polish in found)
+    figure = Figure(figsize=(10 if has_polish else 6, 4), dpi=120, layout="constrained")
+    panels = figure.subplots(1, 1 + has_polish, squeeze=False)[0]
+    _draw(panels[0], [(name, learning) for name, learning, _ in found], "decisions of PPO")
+    if has_polish:
+        polished = [(name, polish) for name, _, polish in found if polish]
+        _draw(panels[1], polished, "requests of the search after it")
+    panels[0].legend(fontsize=8)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _learning(run: Path) -> list[tuple[float, float]]:
+    file = run / "summary.json"
+    if not file.is_file():
+        raise ConfigError(f"{run}: no finished training run; give folders that train wrote")
+    looks = json.loads(file.read_text(encoding="utf-8")).get("validation", [])
+    return [(float(one["decisions"]), float(one["score"])) for one in looks]
+
+
+def _polish(run: Path) -> list[tuple[float, float]]:
+    file = run / "polish.csv"
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = list(csv.DictReader(text))
+    return [(float(row["num_requests"]), float(row["validation_goodput"])) for row in rows]
+
+
+def _draw(
+    axes: Axes, curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], xlabel: str
+) -> None:
+    for name, points in curves:
+        axes.plot([x for x, _ in points], [y for _, y in points], marker=".", label=name)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(_YLABEL)
+    axes.grid(visible=True, alpha=0.3)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Draw the runs that are named to the file that is named last."""
+    if len(arguments) < 2 or not arguments[-1].endswith(".png"):
+        raise SystemExit("give run folders, and last the PNG file to write")
+    plot_curves([Path(one) for one in arguments[:-1]], Path(arguments[-1]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sched_env.errors import ConfigError
+from sched_env.evaluation.curve_plot import main, plot_curves
+
+pytest.importorskip("matplotlib")
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _run(folder: Path, scores: list[float], polish: str = "") -> Path:
+    folder.mkdir()
+    looks = [{"decisions": 100 * i, "score": score} for i, score in enumerate(scores)]
+    (folder / "summary.json").write_text(json.dumps({"validation": looks}))
+    if polish:
+        (folder / "polish.csv").write_text(polish)
+    return folder
+
+
+def test_runs_with_and_without_a_search_are_drawn(tmp_path: Path) -> None:
+    polish = "iteration,validation_goodput,num_requests\n0,0.91,100\n5,0.92,600\n"
+    runs = [_run(tmp_path / "a", [0.8, 0.9]), _run(tmp_path / "b", [0.8, 0.91], polish)]
+    plot_curves(runs, tmp_path / "both.png")
+    plot_curves(runs[:1], tmp_path / "one.png")
+    both, one = ((tmp_path / f"{name}.png").read_bytes() for name in ("both", "one"))
+    assert both[:8] == one[:8] == _PNG
+    width = [int.from_bytes(data[16:20], "big") for data in (both, one)]
+    assert width == [1200, 720]
+
+
+def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no finished training run"):
+        main([str(tmp_path), str(tmp_path / "out.png")])
+    with pytest.raises(SystemExit, match="PNG file"):
+        main([str(tmp_path)])
