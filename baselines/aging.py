@@ -11,8 +11,14 @@ AGING_INTERVAL_S = 4.0
 """Waiting that is worth one level of priority."""
 
 
+def _priority(request: Any, now: float) -> tuple[float, float]:
+    """Return the lane: of one priority, who arrived first has aged at least as much."""
+    return request.priority, 0.0
+
+
 @heuristic(
     "aging",
+    lane=_priority,
     reference="Silberschatz, Galvin, Gagne, Operating System Concepts, priority scheduling",
     parameters={"aging_interval_s": AGING_INTERVAL_S},
 )

@@ -10,8 +10,17 @@ TOKENS_PER_PASS = 100
 """Cached tokens that one more pass of waiting is worth."""
 
 
+def _never_ran(request: Any, now: float) -> tuple[float, float]:
+    """Return the lane: without a cache, who began to wait first comes first.
+
+    A preempted request began to wait later than it arrived, and has a lane of its own.
+    """
+    return (-1.0 - request.row if request.num_preemptions > 0 else 0.0), 0.0
+
+
 @heuristic(
     "cache_aware",
+    lane=_never_ran,
     reference="Zheng et al., SGLang: Efficient Execution of Structured Language Model Programs, "
     "2024 (cache-hit-first order)",
     parameters={"tokens_per_pass": TOKENS_PER_PASS},

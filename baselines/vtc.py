@@ -8,8 +8,14 @@ from sched_env.engine.fair_share import OUTPUT_WEIGHT
 from sched_env.policy.keys import heuristic
 
 
+def _service_class(request: Any, now: float) -> tuple[float, float]:
+    """Return the lane: of one class, who arrived first comes first."""
+    return float(request.service_class), 0.0
+
+
 @heuristic(
     "vtc",
+    lane=_service_class,
     reference="Sheng et al., Fairness in Serving Large Language Models, OSDI 2024 (virtual token "
     "counters, weighted)",
     parameters={"output_weight": OUTPUT_WEIGHT},

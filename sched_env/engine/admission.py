@@ -28,7 +28,7 @@ from sched_env.engine.sizes import (
     num_tokens,
     tokens_left,
 )
-from sched_env.engine.waiting import dequeue, position_of
+from sched_env.engine.waiting import bring_head, dequeue, position_of
 
 
 @compiled_part
@@ -51,6 +51,7 @@ def schedule_waiting(state: Any, key: Any) -> None:
             _count_passing(state, position)
             dequeue(state, position)
             admit(state, request, tokens)
+            bring_head(state, key)
             reserved += still_needed(state, running_of(state)[state.num_running - 1])
             continue
         if state.preemptive_priority:

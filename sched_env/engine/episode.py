@@ -16,6 +16,7 @@ from sched_env.engine.decide import (
     open_iteration,
     settle_decisions,
 )
+from sched_env.engine.lanes import empty_lanes
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
 from sched_env.engine.memory import events_of, itl_counts_of, mask_of, segments_of, trace_of
 from sched_env.engine.pool import empty_pool
@@ -71,6 +72,7 @@ def reset(state: Any) -> None:
     state.invalid_actions = 0
     state.scene_iteration = -1
     empty_front(state)
+    empty_lanes(state)
     _reset_counts(state)
     itl_counts_of(state)[:] = 0
 

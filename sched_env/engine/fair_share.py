@@ -77,7 +77,7 @@ def share_out(state: Any, count: int) -> None:
         request = requests_of(state)[backlog_of(state)[position].row]
         if request.status == WAITING or request.status == PREEMPTED:
             waits |= 1 << request.service_class
-    _lift(state, waits)
+    lift(state, waits)
     for position in range(count):
         request = requests_of(state)[backlog_of(state)[position].row]
         if request.status == WAITING or request.status == PREEMPTED:
@@ -85,8 +85,13 @@ def share_out(state: Any, count: int) -> None:
 
 
 @compiled_part
-def _lift(state: Any, waits: int) -> None:
-    """Lift the classes that have come back to the queue to the least of those that stayed."""
+def lift(state: Any, waits: int) -> None:
+    """Lift the classes that have come back to the queue to the least of those that stayed.
+
+    Args:
+        state: The server, whose counters are up to date.
+        waits: One bit for each class of which a request waits.
+    """
     stayed = waits & state.classes_waiting
     least = np.inf
     for index in range(classes_of(state).size):

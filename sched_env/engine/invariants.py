@@ -63,6 +63,7 @@ class Snapshot:
         state: The SERVER record.
         requests: REQUEST (num_injected,), each as it stands wherever it is held.
         front: WAITER (num_front,), the waiting requests that lie by value, in order.
+        waiting: Rows of all waiting requests: the front, then those behind it without husks.
         admitted: Rows of those chosen to run and not scheduled yet.
         running: Rows of the running ones, in batch order.
         backlog: ENTRY (num_backlog,), the heap of further waiting ones and husks of ended ones.
@@ -76,6 +77,7 @@ class Snapshot:
     state: Any
     requests: NDArray[Any]
     front: NDArray[Any]
+    waiting: list[int]
     admitted: list[int]
     running: list[int]
     backlog: NDArray[Any]
@@ -107,6 +109,7 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
         state=state,
         requests=requests,
         front=world.front(index).view(np.ndarray),
+        waiting=world.waiting_rows(index),
         backlog=world.arrays.heaps[index, : int(state["num_backlog"])].view(np.ndarray).copy(),
         pool=world.arrays.blocks[index].view(np.ndarray).copy(),
         tables=world.block_tables(index).copy(),
@@ -188,15 +191,8 @@ def _seats(now: Snapshot) -> None:
     _require(count <= most, "seats", f"{count} requests run or are to run, {most} may")
 
 
-def _waiting_rows(now: Snapshot) -> list[int]:
-    """Return the rows of all waiting requests: the front, then the backlog without husks."""
-    status = now.requests["status"]
-    behind = [row for row in now.backlog["row"].tolist() if status[row] in (WAITING, PREEMPTED)]
-    return [*now.front["row"].tolist(), *behind]
-
-
 def _places(now: Snapshot) -> None:
-    waiting = [*_waiting_rows(now), *now.admitted]
+    waiting = [*now.waiting, *now.admitted]
     ended = np.flatnonzero(~_is_live(now.requests))
     everywhere = [*waiting, *now.running, *ended.tolist()]
     places = np.bincount(np.array(everywhere, np.int64), minlength=len(now.requests))
@@ -213,7 +209,7 @@ def _places(now: Snapshot) -> None:
 def _conservation(now: Snapshot) -> None:
     state = now.state
     _require(state["num_front"] == len(now.front), "conservation", "the front is miscounted")
-    waiting = len(_waiting_rows(now))
+    waiting = len(now.waiting)
     counted = int(state["num_waiting"])
     _require(counted == waiting, "conservation", f"{waiting} wait, {counted} are counted")
     ended = sum(int(state[f"num_{name}"]) for name in ("finished", "rejected", "timed_out"))
@@ -328,7 +324,7 @@ def _close(given: Any, expected: float) -> bool:
 
 
 def _sums(now: Snapshot) -> None:
-    waiting = now.requests[_waiting_rows(now)]
+    waiting = now.requests[now.waiting]
     tokens = waiting["prompt_tokens"].astype(np.float64) + waiting["num_output_tokens"]
     left = waiting["predicted_output_tokens"] - waiting["num_output_tokens"]
     sums = {

@@ -28,7 +28,9 @@ from sched_env.engine.records import (
     BLOCK,
     ENTRY,
     EVENT,
+    LANE,
     MEMORY,
+    MOST_LANES,
     REQUEST,
     SEAT,
     SEGMENT,
@@ -102,6 +104,7 @@ _requests_at = _array_at(REQUEST)
 _seats_at = _array_at(SEAT)
 _waiters_at = _array_at(WAITER)
 _entries_at = _array_at(ENTRY)
+_lanes_at = _array_at(LANE)
 _events_at = _array_at(EVENT)
 _blocks_at = _array_at(BLOCK)
 _integers_at = _array_at(np.int64)
@@ -144,6 +147,10 @@ def aim(state: Any, memory: Any, index: int) -> None:
     state.event_capacity = memory.event_capacity
     state.scratch_at = memory.scratch_at + index * memory.scratch_bytes
     state.num_itl_bins = memory.num_itl_bins
+    if state.may_have_lanes:
+        state.lanes_at = memory.lanes_at + index * memory.lanes_bytes
+        state.lane_key_at = memory.lane_key_at
+        state.lane_key_jit_at = memory.lane_key_jit_at
     if state.enable_prefix_caching:
         state.blocks_at = memory.blocks_at + index * memory.blocks_bytes
         state.tables_at = memory.tables_at + index * memory.tables_bytes
@@ -287,6 +294,12 @@ def hash_ids_of(state: Any) -> Any:
 def backlog_of(state: Any) -> Any:
     """Return the waiting requests behind the front, a heap in service order, ENTRY."""
     return _entries_at(state.heaps_at, state.row_capacity)
+
+
+@compiled_part
+def lanes_of(state: Any) -> Any:
+    """Return the lanes of waiting requests, LANE (MOST_LANES,)."""
+    return _lanes_at(state.lanes_at, MOST_LANES)
 
 
 @compiled_part

@@ -217,6 +217,18 @@ ENTRY = np.dtype(
     align=True,
 )
 
+LANE = np.dtype(
+    [
+        ("value", "f8"),
+        ("key", "f8"),  # of its first request, when the head was last looked for
+        ("second_key", "f8"),
+        ("tie", "i8"),
+        ("first", "i4"),  # rows
+        ("last", "i4"),
+    ],
+    align=True,
+)
+
 BLOCK = np.dtype(
     [
         ("hash", "i8"),  # of its tokens and all before them; 0: not known
@@ -253,6 +265,9 @@ SEGMENT = np.dtype(
     align=True,
 )
 
+MOST_LANES = 64
+"""Lanes of waiting requests that there is room for."""
+
 MOST_COUNTED_CLASSES = 16
 """Service classes that virtual token counters have room for."""
 
@@ -287,6 +302,7 @@ _LIMITS: list[Any] = [
     ("reserve_outputs", "i1"),  # RESERVE_...
     ("skip_ahead", "i8"),
     ("static_order", "i1"),  # waiting keys do not change with time
+    ("may_have_lanes", "i1"),  # those of one lane keep the order of their arrival
     ("counts_classes", "i1"),  # the key reads what each service class has been served
     ("jump_ahead", "i1"),
     ("live", "i1"),  # batches run elsewhere, and the time that they take is measured
@@ -325,6 +341,9 @@ _ADDRESSES = [
     ("front_at", "i8"),
     ("shown_at", "i8"),
     ("heaps_at", "i8"),
+    ("lanes_at", "i8"),
+    ("lane_key_at", "i8"),
+    ("lane_key_jit_at", "i8"),
     ("events_at", "i8"),
     ("event_capacity", "i8"),
     ("scratch_at", "i8"),
@@ -442,6 +461,10 @@ _STATE: list[Any] = [
     ("episode", "i8"),
     ("env_seed", "i8"),
     ("load", "f8"),
+    # lanes of waiting requests
+    ("has_lanes", "i1"),
+    ("num_lanes", "i8"),
+    ("num_passes", "i8"),  # times the queue was put in order
     # virtual token counters of the service classes
     ("classes_waiting", "i8"),  # one bit a class, when the queue was last put in order
     ("class_tokens", "f8", (MOST_COUNTED_CLASSES,)),  # of ended requests, and what lifted it
@@ -464,6 +487,7 @@ class Arrays(NamedTuple):
     front: NDArray[Any]  # WAITER (N, front_size)
     shown: NDArray[Any]  # SLOT (N, num_running_slots), the running slots of the last scene
     heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
+    lanes: NDArray[Any]  # LANE (N, MOST_LANES); (N, 0) if the order has none
     events: NDArray[Any]  # EVENT (N, capacity)
     scratch: NDArray[Any]  # int64 (N, front_size + 2 seat_capacity + block_size + num_bins)
     blocks: NDArray[Any]  # BLOCK (N, num_blocks + 1); (N, 0) without prefix caching
@@ -485,6 +509,8 @@ MEMORY = np.dtype(
         ("num_itl_bins", "i8"),
         ("key_at", "i8"),
         ("key_jit_at", "i8"),
+        ("lane_key_at", "i8"),
+        ("lane_key_jit_at", "i8"),
     ],
     align=True,
 )

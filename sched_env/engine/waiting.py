@@ -17,7 +17,23 @@ from sched_env.compiled import compiled_part
 from sched_env.engine.fair_share import share_out
 from sched_env.engine.features import density, show_progress, show_rest
 from sched_env.engine.heap import drop_top, goes_before, push
-from sched_env.engine.memory import backlog_of, front_of, order_of, requests_of, waiter_at
+from sched_env.engine.lanes import (
+    bring_up_to_date,
+    find_head,
+    give_up_lanes,
+    join_lane,
+    leave_lane,
+    note_wait,
+    pass_lanes,
+)
+from sched_env.engine.memory import (
+    backlog_of,
+    front_of,
+    lanes_of,
+    order_of,
+    requests_of,
+    waiter_at,
+)
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
@@ -45,6 +61,11 @@ def enqueue(state: Any, key: Any, request: Any) -> None:
     request.passes_waited = 0
     request.times_passed = 0
     _prepare_to_wait(state, request)
+    if state.has_lanes:
+        note_wait(state, request.row)
+        if not join_lane(state, request):
+            _sort(state, key, give_up_lanes(state), 0)
+        return
     first, second = _key_of(state, key, request)
     _place(state, request, first, second)
 
@@ -213,25 +234,68 @@ def take_out(state: Any, row: int) -> None:
     if position >= 0:
         dequeue(state, position)
     else:
+        if state.has_lanes:
+            bring_up_to_date(state, requests_of(state)[row])
         leave(state, requests_of(state)[row])
 
 
 @compiled_part
 def reorder(state: Any, key: Any) -> None:
-    """Sort all waiting requests anew, for keys that change with time. O(n + front_size log n)."""
+    """Put the queue in order anew, for keys that change with time.
+
+    With lanes its head is all that is looked for, O(lanes); else all waiting requests are sorted,
+    O(n + front_size log n).
+    """
+    if state.has_lanes:
+        _return_head(state)
+    if state.has_lanes:
+        pass_lanes(state)
+        bring_head(state, key)
+        return
     backlog = backlog_of(state)
     for position in range(state.num_front):
         backlog[state.num_backlog + position].row = waiter_at(state, position).row
     count = state.num_backlog + state.num_front
     if state.counts_classes:
         share_out(state, count)
+    _sort(state, key, count, 1)
+
+
+@compiled_part
+def _sort(state: Any, key: Any, count: int, passes: int) -> None:
+    """Sort the first ``count`` rows of the backlog into the queue, which they all are."""
+    backlog = backlog_of(state)
     state.num_backlog = 0
     state.num_front = 0
     for position in range(count):
         request = requests_of(state)[backlog[position].row]
         if is_waiting(request):
-            request.passes_waited += 1
+            request.passes_waited += passes
             request.num_cached_tokens = cached_blocks(state, request) * state.block_size
             first, second = _key_of(state, key, request)
             _push_back(state, request.row, first, second, request.tie)
     _refill(state)
+
+
+@compiled_part
+def _return_head(state: Any) -> None:
+    """Put the head of the queue back into its lane; without room for that, give up lanes."""
+    if state.num_front > 0:
+        request = requests_of(state)[waiter_at(state, 0).row]
+        state.num_front = 0
+        if not join_lane(state, request):
+            state.num_backlog = give_up_lanes(state)
+
+
+@compiled_part
+def bring_head(state: Any, key: Any) -> None:
+    """Let the head of a queue of lanes stand in the front, alone."""
+    if not state.has_lanes or state.num_front > 0:
+        return
+    place = find_head(state, key)
+    if place >= 0:
+        lane = lanes_of(state)[place]
+        request = requests_of(state)[lane.first]
+        first, second = lane.key, lane.second_key
+        leave_lane(state, place)
+        _place(state, request, first, second)

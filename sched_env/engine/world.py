@@ -18,8 +18,10 @@ from sched_env.engine.records import (
     BLOCK,
     ENTRY,
     EVENT,
+    LANE,
     MEMORY,
     MOST_COUNTED_CLASSES,
+    MOST_LANES,
     ONE_TIME_EVENTS,
     PREEMPTED,
     REQUEST,
@@ -50,6 +52,11 @@ class Key(Protocol):
     @property
     def static(self) -> bool:
         """Tell whether waiting requests keep their order as time passes."""
+        ...
+
+    @property
+    def lane_addresses(self) -> Any:
+        """Return the two addresses of the function that names a request's lane, or ``None``."""
         ...
 
     @property
@@ -162,6 +169,7 @@ class World:
         state["seat_capacity"] = self._num_seats(first, row_capacity)
         state["static_order"] = key.static
         state["counts_classes"] = key.counts_classes
+        state["may_have_lanes"] = _may_have_lanes(first, key)
         if key.counts_classes and len(classes) > MOST_COUNTED_CLASSES:
             raise ConfigError(
                 f"{len(classes)} service classes are too many for a policy that counts what each "
@@ -189,6 +197,7 @@ class World:
             segments=as_records(segments),
             front=records_of((num_servers, int(first["front_size"])), WAITER),
             shown=records_of((num_servers, int(first["num_running_slots"])), SLOT),
+            lanes=records_of((num_servers, MOST_LANES * int(first["may_have_lanes"])), LANE),
             events=records_of((num_servers, capacity), EVENT),
             blocks=records_of((num_servers, self._num_blocks(first)), BLOCK),
             tables=np.zeros((num_servers, self._num_tables(first)), np.int64),
@@ -236,7 +245,8 @@ class World:
     @arrays.setter
     def arrays(self, arrays: Arrays) -> None:
         self._arrays = arrays
-        self._memory = _memory_of(arrays, self._num_bins, self.key.addresses)
+        lane_addresses = self.key.lane_addresses or (0, 0)
+        self._memory = _memory_of(arrays, self._num_bins, self.key.addresses, lane_addresses)
         self.address = int(self._memory.ctypes.data)
 
     @property
@@ -301,13 +311,23 @@ class World:
         return requests
 
     def waiting_rows(self, index: int) -> list[int]:
-        """Return the rows of the waiting requests in service order."""
+        """Return the rows of the waiting requests in service order; with lanes, only the first."""
         behind = self.arrays.heaps[index, : int(self.state[index]["num_backlog"])]
         order = np.lexsort((behind["tie"], behind["second_key"], behind["key"]))
         status = self.requests[index]["status"]
-        rows = [int(behind["row"][place]) for place in order]
+        rows = [int(behind["row"][place]) for place in order] + self._rows_in_lanes(index)
         waiting = [row for row in rows if status[row] in (WAITING, PREEMPTED)]
         return [*self.front(index)["row"].tolist(), *waiting]
+
+    def _rows_in_lanes(self, index: int) -> list[int]:
+        """Return the rows in lanes, lane after lane, those that have ended included."""
+        rows, state = [], self.state[index]
+        for lane in self.arrays.lanes[index, : int(state["num_lanes"]) * int(state["has_lanes"])]:
+            row = int(lane["first"])
+            while row >= 0:
+                rows.append(row)
+                row = int(self.arrays.heaps[index, row]["row"])
+        return rows
 
     def find(self, index: int, row: int) -> Any:
         """Return the record of a request as it stands."""
@@ -442,8 +462,26 @@ class World:
         self.arrays = Arrays(**records)
 
 
-def _memory_of(arrays: Arrays, num_bins: int, key_addresses: tuple[int, int]) -> NDArray[Any]:
-    """Return where arrays and a key function lie, MEMORY (1,)."""
+def _may_have_lanes(state: Any, key: Key) -> bool:
+    """Tell whether the head of the queue is all that a server looks at, and its key has lanes."""
+    looks_further = (
+        state["num_waiting_slots"]
+        or state["skip_ahead"]
+        or state["async_scheduling"]
+        or state["preemptive_priority"]
+        or state["resume_first"]
+        or state["enable_prefix_caching"]
+    )
+    return key.lane_addresses is not None and not looks_further
+
+
+def _memory_of(
+    arrays: Arrays,
+    num_bins: int,
+    key_addresses: tuple[int, int],
+    lane_addresses: tuple[int, int],
+) -> NDArray[Any]:
+    """Return where arrays, a key function and that of its lanes lie, MEMORY (1,)."""
     memory = np.zeros(1, MEMORY)
     for name, array in arrays._asdict().items():
         memory[f"{name}_at"] = array.ctypes.data
@@ -456,6 +494,7 @@ def _memory_of(arrays: Arrays, num_bins: int, key_addresses: tuple[int, int]) ->
     memory["event_capacity"] = arrays.events.shape[1]
     memory["num_itl_bins"] = num_bins
     memory["key_at"], memory["key_jit_at"] = key_addresses
+    memory["lane_key_at"], memory["lane_key_jit_at"] = lane_addresses
     return memory
 
 

@@ -64,6 +64,10 @@ class Heuristic:
         scheduler: Switches of the server that belong to the policy, such as its victim rule: fields
             of ``SchedulerConfig`` other than `BUDGETS`, laid over those of the environment.
         base: The policy that this one differs from by its switches, or ``None``.
+        lane: ``lane(request, now_s)``, plain Python: names the lane of a waiting request by a
+            number. Requests of one lane have to keep the order of their arrival, whatever the time,
+            for as long as they wait, and a request its lane. Then the core looks at the first of
+            each lane only (see ``engine/lanes.py``) instead of sorting the queue.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Heuristic:
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)
     base: Self | None = None
+    lane: KeyFunction | None = None
     kind: Literal["heuristic"] = field(default="heuristic", init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +92,8 @@ class Heuristic:
                 f"key function of {self.name!r} reads the clock and is declared static=True: "
                 "its order changes with time, declare static=False"
             )
+        if self.lane is not None:
+            _check_lane(self.name, self.lane, self.static)
 
     @cached_property
     def privileged(self) -> bool:
@@ -108,6 +115,16 @@ class Heuristic:
         return register_key(self._compiled_key)
 
     @cached_property
+    def lane_addresses(self) -> tuple[int, int] | None:
+        """The two addresses by which the core asks for a request's lane; ``None`` without lanes."""
+        return None if self.lane is None else register_key(self._compiled_lane)
+
+    @cached_property
+    def _compiled_lane(self) -> Callable[..., Any]:
+        assert self.lane is not None
+        return _compile(self.name, self.lane)
+
+    @cached_property
     def _compiled_key(self) -> Callable[..., Any]:
         """The compiled key; held here because its addresses die with it."""
         return _compile(self.name, self.function)
@@ -124,7 +141,7 @@ class Heuristic:
             PolicyError: If the name is malformed, or a switch is a budget or unknown.
         """
         parameters = {**self.parameters, **scheduler}
-        made_of = self.function, self.static, reference, parameters, scheduler, self
+        made_of = self.function, self.static, reference, parameters, scheduler, self, self.lane
         return type(self)(name, *made_of)
 
     def on_server(self, config: SchedulerConfig) -> SchedulerConfig:
@@ -160,7 +177,7 @@ class Heuristic:
             return _at_place, place
         parameters, scheduler = dict(self.parameters), dict(self.scheduler)
         made_of = self.name, self.function, self.static, self.reference, parameters, scheduler
-        return type(self), made_of
+        return type(self), (*made_of, None, self.lane)
 
 
 def _switched(base: Heuristic, name: str, reference: str, switches: dict[str, Any]) -> Heuristic:
@@ -177,6 +194,7 @@ def heuristic(
     name: str,
     *,
     static: bool = False,
+    lane: KeyFunction | None = None,
     reference: str = "",
     parameters: Mapping[str, ParameterValue] | None = None,
     scheduler: Mapping[str, Any] | None = None,
@@ -186,6 +204,7 @@ def heuristic(
     Args:
         name: Lower-case letters, digits and ``_``.
         static: True if the key of a waiting request does not change with time.
+        lane: Names the lane of a waiting request, see ``Heuristic``.
         reference: A paper, a book or a system that describes the heuristic.
         parameters: The constants in the key, for results and reports.
         scheduler: Switches of the server that belong to the policy; no budgets.
@@ -198,7 +217,7 @@ def heuristic(
 
     def decorate(function: KeyFunction) -> Heuristic:
         own, switches = dict(parameters or {}), dict(scheduler or {})
-        made = Heuristic(name, _plain(function), static, reference, own, switches)
+        made = Heuristic(name, _plain(function), static, reference, own, switches, lane=lane)
         register(made)
         return made
 
@@ -276,6 +295,19 @@ def _check_arguments(name: str, function: Any) -> None:
         raise PolicyError(
             f"key function of {name!r} takes {inspect.signature(function)}: "
             "it must take (request, now)"
+        )
+
+
+def _check_lane(name: str, lane: Any, is_static: bool) -> None:
+    if is_static:
+        raise PolicyError(
+            f"{name!r} is declared static=True and has lanes: its order does not change with time, "
+            "so leave the lanes out"
+        )
+    _check_arguments(f"{name} (lane)", lane)
+    if _reads_name(lane, list(_code(lane).co_varnames)[1]):
+        raise PolicyError(
+            f"lane function of {name!r} reads the clock: a request keeps its lane while it waits"
         )
 
 
