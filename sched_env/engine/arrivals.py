@@ -229,6 +229,23 @@ def expire(state: Any) -> None:
 
 
 @compiled_part
+def next_alarm_s(state: Any) -> float:
+    """Return when the next deadline is due that can still matter; infinity if there is none.
+
+    A deadline for the first token of a request that has put one out, or has ended, never will.
+    """
+    while state.num_expiries > 0:
+        alarm = expiries_of(state)[0]
+        request = requests_of(state)[alarm.row]
+        is_live = request.status == RUNNING or is_waiting(request)
+        if is_live and (alarm.second_key == _BY_TIMEOUT or math.isnan(request.first_token_s)):
+            return alarm.key
+        drop_top(expiries_of(state), state.num_expiries)
+        state.num_expiries -= 1
+    return np.inf
+
+
+@compiled_part
 def _pass_deadline(state: Any, row: int, time_s: float) -> None:
     """Count a miss if the TTFT deadline passed, else come back when it does."""
     request = requests_of(state)[row]

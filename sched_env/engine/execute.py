@@ -11,11 +11,11 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import is_beyond_reach, step_time_s
+from sched_env.engine.arrivals import next_alarm_s
 from sched_env.engine.ending import settle
 from sched_env.engine.flight import land, launch, make_room_for_batch
 from sched_env.engine.memory import (
     cost_of,
-    expiries_of,
     growth_of,
     itl_counts_of,
     requests_of,
@@ -128,9 +128,7 @@ def _iterations_to_next_finish(state: Any) -> int:
 def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
     """Advance the clock over up to ``iterations`` equal batches; return how many ran."""
     _plan_growth(state)
-    alarm_s = min(until_s, state.next_arrival_s)
-    if state.num_expiries > 0:
-        alarm_s = min(alarm_s, expiries_of(state)[0].key)
+    alarm_s = min(until_s, state.next_arrival_s, next_alarm_s(state))
     context = state.batch_context_tokens
     num_decodes = state.batch_decodes
     started_s = state.clock_s

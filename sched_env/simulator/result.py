@@ -65,11 +65,13 @@ class SimulationResult:
 def read_result(
     world: World, index: int, num_requests: int, num_decisions: int, num_invalid_actions: int
 ) -> SimulationResult:
-    """Collect the result of server ``index``, wherever its live requests are held."""
+    """Collect the result of server ``index``, wherever its live requests are held.
+
+    The table of requests is the world's own, up to date: a world that is to serve again has to be
+    asked for a copy of it.
+    """
     state = world.state[index]
-    # Copied as bytes, for a copy of records leaves the gaps between fields to chance.
-    raw = bytearray(world.requests[index, :num_requests].tobytes())
-    requests = np.frombuffer(raw, world.requests.dtype)
+    requests = world.requests[index, :num_requests].view(np.ndarray)
     for part in ("front", "admitted", "running"):
         for request in world.live(index, part):
             requests[request["row"]] = request

@@ -106,7 +106,7 @@ class LeveredRun:
             self._run.begin()
             while not self._run.advance(_STEPS_PER_CALL):
                 pass
-        return read_result(self._world, 0, len(self._table), 0, 0).requests
+        return read_result(self._world, 0, len(self._table), 0, 0).requests.copy()
 
 
 def hindsight(
