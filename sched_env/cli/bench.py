@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_THINGS = 1_000_000
 MOST_SECONDS = 3600
+_SHORT_OVERLOAD = ("fcfs", "sjf", "aging", "mlfq")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class BenchArguments:
     seconds: float = 1.0
     """Time of one measurement, in seconds."""
 
+    full: bool = False
+    """Measure overload under every heuristic, and the growth to 1,000,000 requests, too."""
+
     out: Annotated[str, tyro.conf.arg(metavar="FILE")] = ""
     """Write the figures to this JSON file as well."""
 
@@ -67,6 +71,9 @@ def run(arguments: BenchArguments) -> None:
         plain = speed.plain_python(arguments.num_plain_requests)
         speeds += [compiled, plain]
         ratios.append(("compiled core over plain Python", compiled.per_s / plain.per_s))
+    traces, trace_ratios = _whole_traces(arguments)
+    speeds += traces
+    ratios += trace_ratios
     machine = describe_machine()
     print(f"{machine['processor']}, Python {machine['python']}, numba {_version(machine, 'numba')}")
     rows = tuple(
@@ -80,6 +87,18 @@ def run(arguments: BenchArguments) -> None:
     )
     if arguments.out:
         _write(Path(arguments.out), speeds, ratios, machine)
+
+
+def _whole_traces(arguments: BenchArguments) -> tuple[list[Speed], list[tuple[str, float]]]:
+    from sched_env.cli import trace_speed
+
+    count, repeats = arguments.num_requests, arguments.repeats
+    speeds = trace_speed.trace_speeds(count, repeats=repeats, seconds=arguments.seconds)
+    ratios = trace_speed.jump_ahead(count, repeats)
+    policies = () if arguments.full else _SHORT_OVERLOAD
+    ratios += trace_speed.overload(count, repeats, policies)
+    ratios += trace_speed.growth(MOST_THINGS if arguments.full else count, repeats)
+    return speeds, ratios
 
 
 def _version(machine: dict[str, Any], package: str) -> str:

@@ -260,3 +260,30 @@ def test_a_heuristic_may_set_switches_of_the_server_and_no_budget():
         Heuristic("typing_slip", _by_age, scheduler={"polcy": "fcfs"})
     with pytest.raises(ConfigError, match="policy"):
         Heuristic("wrong_value", _by_age, scheduler={"policy": "oldest"})
+
+
+def _class_lane(request, now):
+    return request.service_class, 0.0
+
+
+def test_lanes_are_kept_by_copies_pickles_and_switches():
+    policy = Heuristic("by_class", _by_age, lane=_class_lane)
+    assert policy.lane_addresses is not None
+    assert Heuristic("by_age", _by_age).lane_addresses is None
+    for again in (
+        pickle.loads(pickle.dumps(policy)),
+        policy.with_switches("kept", "", skip_ahead=1),
+    ):
+        assert again.lane is _class_lane
+
+
+def test_lanes_that_cannot_be_are_refused():
+    def late(request, now):
+        return now, 0.0
+
+    with pytest.raises(PolicyError, match="reads the clock"):
+        Heuristic("late", _by_age, lane=late)
+    with pytest.raises(PolicyError, match="leave the lanes out"):
+        Heuristic("fixed", _by_age, static=True, lane=_class_lane)
+    with pytest.raises(PolicyError, match="lane"):
+        Heuristic("odd", _by_age, lane=lambda request: 0.0)
