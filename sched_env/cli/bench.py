@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_THINGS = 1_000_000
 MOST_SECONDS = 3600
+_SHORT_GROWTH = 100_000
 _SHORT_OVERLOAD = ("fcfs", "sjf", "aging", "mlfq")
 
 
@@ -97,7 +98,7 @@ def _whole_traces(arguments: BenchArguments) -> tuple[list[Speed], list[tuple[st
     ratios = trace_speed.jump_ahead(count, repeats)
     policies = () if arguments.full else _SHORT_OVERLOAD
     ratios += trace_speed.overload(count, repeats, policies)
-    ratios += trace_speed.growth(MOST_THINGS if arguments.full else count, repeats)
+    ratios += trace_speed.growth(MOST_THINGS if arguments.full else _SHORT_GROWTH, repeats)
     return speeds, ratios
 
 

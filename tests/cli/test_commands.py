@@ -120,14 +120,16 @@ def test_bench_prints_speeds_and_ratios(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", *small, "--repeats", "1", "--seconds", "0.01", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     figures = json.loads(out.read_text())
-    assert [one["unit"] for one in figures["speeds"]] == ["steps"] * 6 + ["requests"] * 3
+    units = ["steps"] * 6 + ["requests"] * 4 + ["iterations"]
+    assert [one["unit"] for one in figures["speeds"]] == units
     for one in figures["speeds"]:
         assert one["per_s"] > 0
         assert f"{one['per_s']:,.0f}" in shown
         assert one["best_per_s"] >= one["per_s"]
-    assert len(figures["ratios"]) == 6
-    for load in ("standard server", "busy", "KV-tight", "idle"):
-        assert any(load in name for name in figures["ratios"])
+    assert len(figures["ratios"]) == 17
+    rows = ("standard server", "busy", "KV-tight", "idle", "jump-ahead", "overload", "100,000 over")
+    for words in rows:
+        assert any(words in name for name in figures["ratios"])
 
 
 @pytest.mark.parametrize("option", ["--num-envs", "--num-requests", "--repeats", "--seconds"])
