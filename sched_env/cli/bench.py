@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_THINGS = 1_000_000
 MOST_SECONDS = 3600
+_MOST_SCHED_SIM_REQUESTS = 3_000
 _SHORT_GROWTH = 100_000
 _SHORT_OVERLOAD = ("fcfs", "sjf", "aging", "mlfq")
 
@@ -47,6 +49,10 @@ class BenchArguments:
 
     full: bool = False
     """Measure overload under every heuristic, and the growth to 1,000,000 requests, too."""
+
+    sched_sim_python: Annotated[str, tyro.conf.arg(metavar="PYTHON")] = ""
+    """An interpreter that can import the package sched-sim, to compare with it; by default this
+    one, if it can."""
 
     out: Annotated[str, tyro.conf.arg(metavar="FILE")] = ""
     """Write the figures to this JSON file as well."""
@@ -95,11 +101,27 @@ def _whole_traces(arguments: BenchArguments) -> tuple[list[Speed], list[tuple[st
 
     count, repeats = arguments.num_requests, arguments.repeats
     speeds = trace_speed.trace_speeds(count, repeats=repeats, seconds=arguments.seconds)
-    ratios = trace_speed.jump_ahead(count, repeats)
+    ratios = _over_sched_sim(arguments, speeds)
+    ratios += trace_speed.jump_ahead(count, repeats)
     policies = () if arguments.full else _SHORT_OVERLOAD
     ratios += trace_speed.overload(count, repeats, policies)
     ratios += trace_speed.growth(MOST_THINGS if arguments.full else _SHORT_GROWTH, repeats)
     return speeds, ratios
+
+
+def _over_sched_sim(arguments: BenchArguments, speeds: list[Speed]) -> list[tuple[str, float]]:
+    """Compare whole traces with sched-sim on the same requests, if it is there; add its speed."""
+    from sched_env.cli import other_speed, trace_speed
+
+    python = arguments.sched_sim_python or (sys.executable if other_speed.has_sched_sim() else "")
+    if not python:
+        print("not compared with sched-sim: not installed; see --sched-sim-python")
+        return []
+    table = trace_speed.light_chatbot(min(arguments.num_requests, _MOST_SCHED_SIM_REQUESTS))
+    other = other_speed.sched_sim(table, python, min(arguments.repeats, 3))
+    ours = speeds[0].per_s
+    speeds.append(other)
+    return [("whole traces over sched-sim", ours / other.per_s)]
 
 
 def _version(machine: dict[str, Any], package: str) -> str:

@@ -27,9 +27,14 @@ def _chatbot(num_requests: int, rate_rps: float) -> RequestTable:
     return synthesize("chatbot", num_requests=num_requests, rate_rps=rate_rps, seed=0)
 
 
+def light_chatbot(num_requests: int) -> RequestTable:
+    """Return chatbot requests at a rate that the standard server serves at ease."""
+    return _chatbot(num_requests, LIGHT_RPS)
+
+
 def trace_speeds(num_requests: int, *, repeats: int, seconds: float) -> list[Speed]:
     """Measure chatbot requests at light load under fcfs: requests and iterations per second."""
-    table = _chatbot(num_requests, LIGHT_RPS)
+    table = light_chatbot(num_requests)
     iterations = simulate(table, "fcfs").num_iterations
 
     def once() -> int:
