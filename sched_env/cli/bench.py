@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_THINGS = 1_000_000
 MOST_SECONDS = 3600
 _MOST_SCHED_SIM_REQUESTS = 3_000
+_MOST_DECIDED_REQUESTS = 2_000
 _SHORT_GROWTH = 100_000
 _SHORT_OVERLOAD = ("fcfs", "sjf", "aging", "mlfq")
 
@@ -97,12 +98,18 @@ def run(arguments: BenchArguments) -> None:
 
 
 def _whole_traces(arguments: BenchArguments) -> tuple[list[Speed], list[tuple[str, float]]]:
-    from sched_env.cli import trace_speed
+    from sched_env.cli import policy_speed, trace_speed
 
     count, repeats = arguments.num_requests, arguments.repeats
     speeds = trace_speed.trace_speeds(count, repeats=repeats, seconds=arguments.seconds)
     ratios = _over_sched_sim(arguments, speeds)
     ratios += trace_speed.jump_ahead(count, repeats)
+    speeds += policy_speed.policy_speeds(
+        min(count, _MOST_DECIDED_REQUESTS),
+        arguments.num_envs,
+        repeats=repeats,
+        seconds=arguments.seconds,
+    )
     policies = () if arguments.full else _SHORT_OVERLOAD
     ratios += trace_speed.overload(count, repeats, policies)
     ratios += trace_speed.growth(MOST_THINGS if arguments.full else _SHORT_GROWTH, repeats)
