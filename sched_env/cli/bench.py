@@ -49,7 +49,8 @@ class BenchArguments:
     """Time of one measurement, in seconds."""
 
     full: bool = False
-    """Measure overload under every heuristic, and the growth to 1,000,000 requests, too."""
+    """Measure overload under every heuristic, the growth to 1,000,000 requests, and a start with an
+    empty cache of kernels, too."""
 
     sched_sim_python: Annotated[str, tyro.conf.arg(metavar="PYTHON")] = ""
     """An interpreter that can import the package sched-sim, to compare with it; by default this
@@ -62,9 +63,8 @@ class BenchArguments:
 def run(arguments: BenchArguments) -> None:
     """Measure, and print speeds and ratios."""
     _check(arguments)
-    from sched_env.cli import speed
+    from sched_env.cli import speed, start_speed
     from sched_env.evaluation.machine import describe_machine
-    from sched_env.evaluation.table import TextTable, print_tables
 
     how = {"repeats": arguments.repeats, "seconds": arguments.seconds}
     num_envs = arguments.num_envs
@@ -82,7 +82,21 @@ def run(arguments: BenchArguments) -> None:
     traces, trace_ratios = _whole_traces(arguments)
     speeds += traces
     ratios += trace_ratios
+    start = start_speed.start_times(arguments.full)
     machine = describe_machine()
+    _print(speeds, ratios, start, machine)
+    if arguments.out:
+        _write(Path(arguments.out), speeds, ratios, start, machine)
+
+
+def _print(
+    speeds: list[Speed],
+    ratios: list[tuple[str, float]],
+    start: list[tuple[str, float]],
+    machine: dict[str, Any],
+) -> None:
+    from sched_env.evaluation.table import TextTable, print_tables
+
     print(f"{machine['processor']}, Python {machine['python']}, numba {_version(machine, 'numba')}")
     rows = tuple(
         (one.name, f"{one.per_s:,.0f}", f"{one.best_per_s:,.0f}", f"{one.unit}/s") for one in speeds
@@ -90,11 +104,10 @@ def run(arguments: BenchArguments) -> None:
     print_tables(
         [
             TextTable("Speed", ("measurement", "median", "best", "unit"), rows),
-            TextTable("Ratios", ("", "times"), tuple((n, f"{r:.1f}") for n, r in ratios)),
+            TextTable("Ratios", ("", "times"), tuple((n, f"{r:.2f}") for n, r in ratios)),
+            TextTable("Start", ("", "CPU s"), tuple((n, f"{s:.1f}") for n, s in start)),
         ]
     )
-    if arguments.out:
-        _write(Path(arguments.out), speeds, ratios, machine)
 
 
 def _whole_traces(arguments: BenchArguments) -> tuple[list[Speed], list[tuple[str, float]]]:
@@ -154,11 +167,16 @@ def _check(arguments: BenchArguments) -> None:
 
 
 def _write(
-    path: Path, speeds: list[Speed], ratios: list[tuple[str, float]], machine: dict[str, object]
+    path: Path,
+    speeds: list[Speed],
+    ratios: list[tuple[str, float]],
+    start: list[tuple[str, float]],
+    machine: dict[str, Any],
 ) -> None:
     values = {
         "speeds": [asdict(one) for one in speeds],
         "ratios": dict(ratios),
+        "start_s": dict(start),
         "machine": machine,
     }
     path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

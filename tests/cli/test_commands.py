@@ -130,6 +130,8 @@ def test_bench_prints_speeds_and_ratios(tmp_path: Path, capsys: pytest.CaptureFi
     rows = ("standard server", "busy", "KV-tight", "idle", "jump-ahead", "overload", "100,000 over")
     for words in rows:
         assert any(words in name for name in figures["ratios"])
+    assert all(value > 0.0 for value in figures["start_s"].values())
+    assert len(figures["start_s"]) == 2
 
 
 @pytest.mark.parametrize("option", ["--num-envs", "--num-requests", "--repeats", "--seconds"])
