@@ -21,7 +21,7 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
     leaves others behind, which would otherwise count as missed. It runs once an episode, so it
     reads the core's counters where they say the same as the table of requests.
     """
-    counts = dict(zip(_COUNTERS, world.state[list(_COUNTERS)][index].tolist(), strict=True))
+    counts = dict(zip(_COUNTERS, world.state[_COUNTERS][index].tolist(), strict=True))
     settled = counts["num_met"] + counts["num_missed"]
     weight = counts["weight_met"] + counts["weight_missed"]
     clock_s, busy_s = max(counts["clock_s"], 1e-9), max(counts["busy_s"], 1e-9)
@@ -49,7 +49,7 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
     }
 
 
-_COUNTERS = (
+_COUNTERS: list[str] = [
     "next_row",
     "num_finished",
     "num_rejected",
@@ -68,8 +68,8 @@ _COUNTERS = (
     "decisions",
     "load",
     "num_blocks",
-)
-_OUTCOMES = (
+]
+_OUTCOMES: list[str] = [
     "arrival_time_s",
     "first_scheduled_s",
     "first_token_s",
@@ -80,11 +80,11 @@ _OUTCOMES = (
     "output_tokens",
     "status",
     "finish_reason",
-)
+]
 
 
 def _latencies(world: World, index: int, arrived: int) -> dict[str, float]:
-    requests = world.requests[index, :arrived][list(_OUTCOMES)]
+    requests = world.requests[index, :arrived][_OUTCOMES]
     ended = requests[~np.isnan(requests["finish_s"])]
     wait_s = latency.queue_wait_s(ended)
     figures = {"mean_queue_wait_ms": 1e3 * latency.mean(wait_s)}
