@@ -34,7 +34,6 @@ from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, PREFILL_LEVELS
 from sched_env.engine.memory import (
     admitted_of,
     cost_of,
-    front_of,
     mask_of,
     order_of,
     requests_of,
@@ -295,7 +294,7 @@ def _legal_by_blocks(state: Any) -> bool:
 
     Without branches, for the processor cannot foresee who fits.
     """
-    mask, front, order = mask_of(state), front_of(state), order_of(state)
+    mask, order = mask_of(state), order_of(state)
     iteration, seat, tokens = state.iteration, has_seat(state), state.ledger_tokens > 0
     room, most = state.ledger_blocks, NO_LIMIT
     if state.num_running + state.num_admitted > 0:
@@ -304,9 +303,9 @@ def _legal_by_blocks(state: Any) -> bool:
         most = blocks_for(min(max(state.ledger_tokens, 1), state.chunk_cap), state.block_size)
     num_fitting, num_lacking = 0, 0
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        waiter = front[order[k]]
-        movable = waiter.moved_at_iteration != iteration
-        fitting = movable & seat & (min(waiter.whole_blocks, most) <= room)
+        place = order[k]
+        movable = place.moved_at_iteration != iteration
+        fitting = movable & seat & (min(place.whole_blocks, most) <= room)
         num_lacking += movable & (not fitting)
         mask[NUM_LEVELS + k] = fitting & tokens
         num_fitting += fitting & tokens

@@ -29,23 +29,22 @@ def goes_before(key: float, second_key: float, tie: int, other: Any) -> bool:
 def push(heap: NDArray[Any], size: int, key: float, second_key: float, tie: int, row: int) -> None:
     """Add an entry to a heap of ``size`` entries; the caller counts it."""
     child = size
+    while child > 0:
+        parent = (child - 1) >> 1
+        if not goes_before(key, second_key, tie, heap[parent]):
+            break
+        heap[child] = heap[parent]
+        child = parent
     heap[child].key = key
     heap[child].second_key = second_key
     heap[child].tie = tie
     heap[child].row = row
-    while child > 0:
-        parent = (child - 1) >> 1
-        if not precedes(heap[child], heap[parent]):
-            break
-        _swap(heap[child], heap[parent])
-        child = parent
 
 
 @compiled_part
 def drop_top(heap: NDArray[Any], size: int) -> None:
     """Remove the smallest entry of a heap of ``size`` entries; the caller counts it."""
     last = size - 1
-    heap[0] = heap[last]
     parent = 0
     while True:
         child = 2 * parent + 1
@@ -53,15 +52,8 @@ def drop_top(heap: NDArray[Any], size: int) -> None:
             break
         if child + 1 < last and precedes(heap[child + 1], heap[child]):
             child += 1
-        if not precedes(heap[child], heap[parent]):
+        if not precedes(heap[child], heap[last]):
             break
-        _swap(heap[child], heap[parent])
+        heap[parent] = heap[child]
         parent = child
-
-
-@compiled_part
-def _swap(left: Any, right: Any) -> None:
-    left.key, right.key = right.key, left.key
-    left.second_key, right.second_key = right.second_key, left.second_key
-    left.tie, right.tie = right.tie, left.tie
-    left.row, right.row = right.row, left.row
+    heap[parent] = heap[last]

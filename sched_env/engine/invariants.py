@@ -64,6 +64,7 @@ class Snapshot:
         requests: REQUEST (num_injected,), each as it stands wherever it is held.
         front: WAITER (num_front,), the waiting requests that lie by value, in order.
         waiting: Rows of all waiting requests: the front, then those behind it without husks.
+        places: PLACE (num_front,), what decisions look at of them.
         admitted: Rows of those chosen to run and not scheduled yet.
         running: Rows of the running ones, in batch order.
         backlog: ENTRY (num_backlog,), the heap of further waiting ones and husks of ended ones.
@@ -78,6 +79,7 @@ class Snapshot:
     requests: NDArray[Any]
     front: NDArray[Any]
     waiting: list[int]
+    places: NDArray[Any]
     admitted: list[int]
     running: list[int]
     backlog: NDArray[Any]
@@ -110,6 +112,7 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
         requests=requests,
         front=world.front(index).view(np.ndarray),
         waiting=world.waiting_rows(index),
+        places=world.places(index).view(np.ndarray).copy(),
         backlog=world.arrays.heaps[index, : int(state["num_backlog"])].view(np.ndarray).copy(),
         pool=world.arrays.blocks[index].view(np.ndarray).copy(),
         tables=world.block_tables(index).copy(),
@@ -313,10 +316,13 @@ def _front(now: Snapshot) -> None:
     tokens = requests["prompt_tokens"] + requests["num_output_tokens"]
     blocks = -(-tokens.astype(np.int64) // int(now.state["block_size"]))
     _require_all(now.front["num_tokens"] == tokens, "front", "another number of tokens")
-    _require_all(now.front["whole_blocks"] == blocks, "front", "another number of blocks")
+    _require_all(now.places["whole_blocks"] == blocks, "front", "another number of blocks")
+    _require_all(now.places["key"] == now.front["key"], "front", "another key")
     if now.state["num_waiting_slots"] > 0:
-        for name in ("arrival_time_s", "ttft_slo_s", "weight", "moved_at_iteration"):
+        for name in ("arrival_time_s", "ttft_slo_s", "weight"):
             _require_all(now.front[name] == requests[name], "front", f"another {name}")
+        for name in ("moved_at_iteration", "density"):
+            _require_all(now.places[name] == requests[name], "front", f"another {name}")
 
 
 def _close(given: Any, expected: float) -> bool:

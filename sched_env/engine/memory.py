@@ -31,6 +31,7 @@ from sched_env.engine.records import (
     LANE,
     MEMORY,
     MOST_LANES,
+    PLACE,
     REQUEST,
     SEAT,
     SEGMENT,
@@ -103,6 +104,7 @@ _segments_at = _array_at(SEGMENT)
 _requests_at = _array_at(REQUEST)
 _seats_at = _array_at(SEAT)
 _waiters_at = _array_at(WAITER)
+_places_at = _array_at(PLACE)
 _entries_at = _array_at(ENTRY)
 _lanes_at = _array_at(LANE)
 _events_at = _array_at(EVENT)
@@ -141,6 +143,7 @@ def aim(state: Any, memory: Any, index: int) -> None:
     state.requests_at = memory.requests_at + index * memory.requests_bytes
     state.seats_at = memory.seats_at + index * memory.seats_bytes
     state.front_at = memory.front_at + index * memory.front_bytes
+    state.order_at = memory.order_at + index * memory.order_bytes
     state.shown_at = memory.shown_at + index * memory.shown_bytes
     state.heaps_at = memory.heaps_at + index * memory.heaps_bytes
     state.events_at = memory.events_at + index * memory.events_bytes
@@ -221,40 +224,40 @@ def front_of(state: Any) -> Any:
 
 @compiled_part
 def order_of(state: Any) -> Any:
-    """Return the cells in service order, then the free ones, int64 (front_size,)."""
-    return _integers_at(state.scratch_at, state.front_size)
+    """Return the places in service order, then those of free cells, PLACE (front_size,)."""
+    return _places_at(state.order_at, state.front_size)
 
 
 @compiled_part
 def waiter_at(state: Any, position: int) -> Any:
     """Return the cell of the waiting request at a position of the front, WAITER."""
-    return front_of(state)[order_of(state)[position]]
+    return front_of(state)[order_of(state)[position].cell]
 
 
 @compiled_part
 def admitted_of(state: Any) -> Any:
     """Return the rows of requests chosen to run and not scheduled yet, int64 (seat_capacity,)."""
-    return _integers_at(state.scratch_at + state.front_size * _INT64_SIZE, state.seat_capacity)
+    return _integers_at(state.scratch_at, state.seat_capacity)
 
 
 @compiled_part
 def growth_of(state: Any) -> Any:
     """Return the scratch of the jump-ahead, int64 (block_size,)."""
-    before = state.front_size + state.seat_capacity
+    before = state.seat_capacity
     return _integers_at(state.scratch_at + before * _INT64_SIZE, state.block_size)
 
 
 @compiled_part
 def stale_of(state: Any) -> Any:
     """Return the rows of preempted requests with a token in flight, int64 (seat_capacity,)."""
-    before = state.front_size + state.seat_capacity + state.block_size
+    before = state.seat_capacity + state.block_size
     return _integers_at(state.scratch_at + before * _INT64_SIZE, state.seat_capacity)
 
 
 @compiled_part
 def itl_counts_of(state: Any) -> Any:
     """Return the counts of inter-token latencies, int64 (num_itl_bins,)."""
-    before = state.front_size + 2 * state.seat_capacity + state.block_size
+    before = 2 * state.seat_capacity + state.block_size
     return _integers_at(state.scratch_at + before * _INT64_SIZE, state.num_itl_bins)
 
 

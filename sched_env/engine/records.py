@@ -73,6 +73,21 @@ ONE_TIME_EVENTS = 3
 
 NO_LIMIT = np.int64(2**62)
 
+CACHE_LINE = 64
+
+
+def _in_whole_lines(fields: list[Any]) -> np.dtype[Any]:
+    """Return an aligned record that is a whole number of cache lines long."""
+    record = np.dtype(fields, align=True)
+    places = [record.fields[name][1] for name in record.names]
+    formats = [record.fields[name][0] for name in record.names]
+    size = -(-record.itemsize // CACHE_LINE) * CACHE_LINE
+    return np.dtype(
+        {"names": record.names, "formats": formats, "offsets": places, "itemsize": size},
+        align=True,
+    )
+
+
 TRACE = np.dtype(
     [
         ("arrival_time_s", "f8"),
@@ -141,7 +156,7 @@ REQUEST = np.dtype(
 
 # A running request: what each iteration looks at within a line of 64 bytes, then how it is shown,
 # then what is looked at under some rules alone.
-SEAT = np.dtype(
+SEAT = _in_whole_lines(
     [
         ("prompt_tokens", "i4"),
         ("num_output_tokens", "i4"),
@@ -168,8 +183,7 @@ SEAT = np.dtype(
         ("in_flight_tokens", "i4"),
         ("output_tokens", "i4"),
         ("row", "i4"),
-    ],
-    align=True,
+    ]
 )
 SEAT_PROGRESS = (
     "num_output_tokens",
@@ -187,15 +201,25 @@ SEAT_PROGRESS = (
 )
 """What is up to date in the seat of a running request, and not in its row."""
 
-# A waiting request of the front, in three lines of a cache of 64 bytes: how it is shown and what
-# every decision looks at, then what is looked at when time has passed, then its place.
-WAITER = np.dtype(
+# A place in the service order of the front: what every decision looks at of the request there.
+PLACE = np.dtype(
     [
-        ("slot", SLOT),
-        ("scene", "i4"),  # that its moving features show
-        ("free_blocks", "i4"),  # that its slot shows
+        ("cell", "u4"),  # where it lies; without a sign, for a negative index counts from the end
         ("whole_blocks", "i4"),  # KV blocks of the sequence so far
         ("moved_at_iteration", "i4"),
+        ("density", "f4"),
+        ("scene", "i4"),  # that the moving features of its slot show
+        ("free_blocks", "i4"),  # that its slot shows
+        ("key", "f8"),  # that of its request, which mostly decides where another one goes
+    ],
+    align=True,
+)
+
+# A waiting request of the front, in three lines of a cache of 64 bytes: how it is shown and what
+# every observation looks at, then what is looked at when time has passed, then its key.
+WAITER = _in_whole_lines(
+    [
+        ("slot", SLOT),
         ("weight", "f8"),
         ("slack_s", "f8"),  # in that scene
         ("arrival_time_s", "f8"),
@@ -208,8 +232,7 @@ WAITER = np.dtype(
         ("tie", "i8"),
         ("row", "i4"),
         ("num_tokens", "i4"),  # of the sequence so far
-    ],
-    align=True,
+    ]
 )
 
 ENTRY = np.dtype(
@@ -339,6 +362,7 @@ _ADDRESSES = [
     ("requests_at", "i8"),
     ("seats_at", "i8"),
     ("front_at", "i8"),
+    ("order_at", "i8"),
     ("shown_at", "i8"),
     ("heaps_at", "i8"),
     ("lanes_at", "i8"),
@@ -485,11 +509,12 @@ class Arrays(NamedTuple):
     requests: NDArray[Any]  # REQUEST (N, row_capacity)
     seats: NDArray[Any]  # SEAT (N, seat_capacity + 1), the last one for swapping
     front: NDArray[Any]  # WAITER (N, front_size)
+    order: NDArray[Any]  # PLACE (N, front_size)
     shown: NDArray[Any]  # SLOT (N, num_running_slots), the running slots of the last scene
     heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
     lanes: NDArray[Any]  # LANE (N, MOST_LANES); (N, 0) if the order has none
     events: NDArray[Any]  # EVENT (N, capacity)
-    scratch: NDArray[Any]  # int64 (N, front_size + 2 seat_capacity + block_size + num_bins)
+    scratch: NDArray[Any]  # int64 (N, 2 seat_capacity + block_size + num_bins)
     blocks: NDArray[Any]  # BLOCK (N, num_blocks + 1); (N, 0) without prefix caching
     tables: NDArray[Any]  # int64 (N, num_buckets + seat_capacity x (1 + num_blocks)); or (N, 0)
     hash_ids: NDArray[Any]  # int64 (num_hash_ids,), shared by all servers

@@ -58,9 +58,9 @@ def _note_scene(state: Any) -> None:
 @compiled_part
 def _best_density(state: Any) -> float:
     best = -10.0
-    front, order = front_of(state), order_of(state)
+    order = order_of(state)
     for k in range(min(state.num_front, state.num_waiting_slots)):
-        best = max(best, front[order[k]].slot.resting.density)
+        best = max(best, order[k].density)
     return best
 
 
@@ -68,22 +68,19 @@ def _best_density(state: Any) -> float:
 def _view_waiting(state: Any, best: float, out: Any) -> None:
     """Write the waiting slots, and what they say together."""
     slots, mask, front, order = slots_in(state), mask_of(state), front_of(state), order_of(state)
-    num_slots, scene, free_blocks = state.num_waiting_slots, state.scene, state.free_blocks
+    num_slots = state.num_waiting_slots
     shown = min(state.num_front, num_slots)
+    _refresh_waiting(state, shown)
     urgent, late, first_s = 0.0, 0.0, state.clock_s
     step = 1.0 / num_slots
     for k in range(shown):
-        waiter = front[order[k]]
-        if waiter.scene != scene:
-            _show_wait(state, waiter, waiter.slot)
-        if waiter.free_blocks != free_blocks:
-            waiter.free_blocks = free_blocks
-            waiter.slot.blocks_of_free = _part_of_free(waiter.whole_blocks, free_blocks)
+        place = order[k]
+        waiter = front[place.cell]
         slots[k] = waiter.slot
         slot = slots[k]
         slot.is_legal = mask[NUM_LEVELS + k]
         slot.rank = k * step
-        slot.density_gap = max(5.0 * (waiter.slot.resting.density - best), -20.0)
+        slot.density_gap = max(5.0 * (place.density - best), -20.0)
         # Products, for the processor cannot foresee who is late.
         urgent += waiter.weight * (waiter.slack_s < _URGENT_S)
         late += waiter.weight * (waiter.slack_s < 0.0)
@@ -95,12 +92,31 @@ def _view_waiting(state: Any, best: float, out: Any) -> None:
     out.longest_wait = rise(state.clock_s - first_s, 5.0)
 
 
+@compiled_part
+def _refresh_waiting(state: Any, shown: int) -> None:
+    """Bring the first slots of the waiting up to date.
+
+    In a pass of its own: a slot that is copied right after it was written in parts would have to
+    wait for the last of them.
+    """
+    front, order = front_of(state), order_of(state)
+    clock_s, scene, free_blocks = state.clock_s, state.scene, state.free_blocks
+    for k in range(shown):
+        place = order[k]
+        if place.scene != scene:
+            place.scene = scene
+            _show_wait(clock_s, front[place.cell], front[place.cell].slot)
+        if place.free_blocks != free_blocks:
+            place.free_blocks = free_blocks
+            slot = front[place.cell].slot
+            slot.blocks_of_free = _part_of_free(place.whole_blocks, free_blocks)
+
+
 @compiled_inline
-def _show_wait(state: Any, waiter: Any, slot: Any) -> None:
-    """Show a waiting request as it is in this scene."""
-    waiter.scene = state.scene
-    waiter.slack_s = _show_times(state.clock_s, waiter, slot)
-    pace = rise(waiter.allowed_s - (state.clock_s - waiter.first_token_s), 0.5)
+def _show_wait(clock_s: float, waiter: Any, slot: Any) -> None:
+    """Show a waiting request as it is at the clock of this scene."""
+    waiter.slack_s = _show_times(clock_s, waiter, slot)
+    pace = rise(waiter.allowed_s - (clock_s - waiter.first_token_s), 0.5)
     has_tokens = slot.resting.outputs > 0.0
     slot.tpot_slack = pace if has_tokens else 0.0
     slot.is_late = 0.0 if has_tokens else slot.is_late

@@ -1,7 +1,7 @@
 """Waiting requests in service order.
 
 The best of them lie in ``front``, by value in cells; ``order`` names the cells in service order,
-so that nothing is moved when the order changes. The rest are rows in a heap (``backlog``). Nothing
+so that only small places are moved when the order changes. The rest are rows in a heap (``backlog``). Nothing
 in the backlog precedes anything in the front. Unless the backlog is empty the front holds at least
 as many as are shown, and where none are shown it is full. Putting one in or taking one out costs
 O(front_size + log n).
@@ -45,7 +45,7 @@ def empty_front(state: Any) -> None:
     """Make all cells of the front free."""
     state.num_front = 0
     for position in range(state.front_size):
-        order_of(state)[position] = position
+        order_of(state)[position].cell = position
 
 
 @compiled_part
@@ -111,7 +111,7 @@ def lengthen(state: Any, row: int) -> None:
     position = position_of(state, row)
     if position >= 0:
         waiter = waiter_at(state, position)
-        _fill(state, waiter, request, waiter.key, waiter.second_key)
+        _fill(state, order_of(state)[position], request, waiter.key, waiter.second_key)
 
 
 @compiled_part
@@ -126,36 +126,47 @@ def _place(state: Any, request: Any, key: float, second_key: float) -> None:
             _push_back(state, last.row, last.key, last.second_key, last.tie)
             state.num_front -= 1
     front, order = front_of(state), order_of(state)
-    cell, count = order[state.num_front], state.num_front
+    cell, count = order[state.num_front].cell, state.num_front
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
-        if goes_before(key, second_key, request.tie, front[order[middle]]):
+        if _goes_before_place(key, second_key, request.tie, order[middle], front):
             high = middle
         else:
             low = middle + 1
     for position in range(count, low, -1):
         order[position] = order[position - 1]
-    order[low] = cell
-    _fill(state, front[cell], request, key, second_key)
+    order[low].cell = cell
+    _fill(state, order[low], request, key, second_key)
     state.num_front = count + 1
 
 
 @compiled_part
-def _fill(state: Any, waiter: Any, request: Any, key: float, second_key: float) -> None:
-    """Write what decisions and observations look at into a cell of the front."""
+def _goes_before_place(key: float, second_key: float, tie: int, place: Any, front: Any) -> bool:
+    """Tell whether what has this key comes before the request at a place of the front."""
+    if key != place.key:
+        return key < place.key
+    return goes_before(key, second_key, tie, front[place.cell])
+
+
+@compiled_part
+def _fill(state: Any, place: Any, request: Any, key: float, second_key: float) -> None:
+    """Write what decisions and observations look at into a place of the front and its cell."""
+    waiter = front_of(state)[place.cell]
+    place.key = key
     waiter.key = key
     waiter.second_key = second_key
     waiter.tie = request.tie
     waiter.row = request.row
     waiter.num_tokens = num_tokens(request)
-    waiter.whole_blocks = request.whole_blocks
+    place.whole_blocks = request.whole_blocks
     if state.num_waiting_slots == 0:
         return
-    waiter.scene = -1
-    waiter.free_blocks = -1
+    place.moved_at_iteration = request.moved_at_iteration
+    place.density = request.density
+    place.scene = -1
+    place.free_blocks = -1
     waiter.weight = request.weight
-    waiter.moved_at_iteration = request.moved_at_iteration
     waiter.arrival_time_s = request.arrival_time_s
     waiter.ttft_slo_s = request.ttft_slo_s
     waiter.lone_prefill_s = request.lone_prefill_s
@@ -165,7 +176,7 @@ def _fill(state: Any, waiter: Any, request: Any, key: float, second_key: float) 
     waiter.slot.is_running = 0.0
     resting = waiter.slot.resting
     show_rest(request, resting)
-    show_progress(request, waiter.whole_blocks / state.num_blocks, resting)
+    show_progress(request, request.whole_blocks / state.num_blocks, resting)
 
 
 @compiled_part
@@ -178,12 +189,12 @@ def _push_back(state: Any, row: int, key: float, second_key: float, tie: int) ->
 def dequeue(state: Any, position: int) -> None:
     """Take the request at a position of the front out of the waiting ones."""
     order = order_of(state)
-    cell = order[position]
+    cell = order[position].cell
     leave(state, requests_of(state)[front_of(state)[cell].row])
     last = state.num_front - 1
     for i in range(position, last):
         order[i] = order[i + 1]
-    order[last] = cell
+    order[last].cell = cell
     state.num_front = last
     _refill(state)
 
@@ -207,8 +218,7 @@ def _refill(state: Any) -> None:
         state.num_backlog -= 1
         request = requests_of(state)[row]
         if is_waiting(request):
-            cell = order_of(state)[state.num_front]
-            _fill(state, front_of(state)[cell], request, key, second_key)
+            _fill(state, order_of(state)[state.num_front], request, key, second_key)
             state.num_front += 1
 
 

@@ -23,6 +23,7 @@ from sched_env.engine.records import (
     MOST_COUNTED_CLASSES,
     MOST_LANES,
     ONE_TIME_EVENTS,
+    PLACE,
     PREEMPTED,
     REQUEST,
     SEAT,
@@ -196,6 +197,7 @@ class World:
             trace=as_records(trace),
             segments=as_records(segments),
             front=records_of((num_servers, int(first["front_size"])), WAITER),
+            order=records_of((num_servers, int(first["front_size"])), PLACE),
             shown=records_of((num_servers, int(first["num_running_slots"])), SLOT),
             lanes=records_of((num_servers, MOST_LANES * int(first["may_have_lanes"])), LANE),
             events=records_of((num_servers, capacity), EVENT),
@@ -213,7 +215,7 @@ class World:
     def _by_capacity(self, num_servers: int, state: Any) -> dict[str, NDArray[Any]]:
         """Return the arrays whose sizes the most requests and seats decide, zeroed."""
         rows, seats = int(state["row_capacity"]), int(state["seat_capacity"])
-        numbers = int(state["front_size"]) + 2 * seats + int(state["block_size"]) + self._num_bins
+        numbers = 2 * seats + int(state["block_size"]) + self._num_bins
         return {
             "requests": records_of((num_servers, rows), REQUEST),
             "seats": records_of((num_servers, seats + 1), SEAT),
@@ -292,8 +294,11 @@ class World:
 
     def front(self, index: int) -> NDArray[Any]:
         """Return the best of the waiting requests in service order, WAITER (num_front,), copied."""
-        order = self.arrays.scratch[index, : int(self.state[index]["num_front"])]
-        return self.arrays.front[index][order]
+        return self.arrays.front[index][self.places(index)["cell"]]
+
+    def places(self, index: int) -> NDArray[Any]:
+        """Return what decisions look at of the same requests, PLACE (num_front,), a view."""
+        return self.arrays.order[index, : int(self.state[index]["num_front"])]
 
     def live(self, index: int, part: str) -> NDArray[Any]:
         """Return the requests in ``front``, ``admitted`` or ``running``, REQUEST, copied."""
@@ -301,8 +306,7 @@ class World:
         if part == "front":
             return self.requests[index][self.front(index)["row"]]
         if part == "admitted":
-            start = int(state["front_size"])
-            rows = self.arrays.scratch[index, start : start + int(state["num_admitted"])]
+            rows = self.arrays.scratch[index, : int(state["num_admitted"])]
             return self.requests[index][rows]
         seats = self.seats(index)
         requests = self.requests[index][seats["row"]]
@@ -405,9 +409,8 @@ class World:
         expiries = old.heaps[:, rows:]
         new["heaps"][:, row_capacity : row_capacity + expiries.shape[1]] = expiries
         more = int(state[0]["seat_capacity"]) - old_seats
-        admitted_end = int(state[0]["front_size"]) + old_seats
-        stale_end = admitted_end + int(state[0]["block_size"]) + old_seats
-        new["scratch"] = np.insert(old.scratch, [admitted_end] * more + [stale_end] * more, 0, 1)
+        stale_end = 2 * old_seats + int(state[0]["block_size"])
+        new["scratch"] = np.insert(old.scratch, [old_seats] * more + [stale_end] * more, 0, 1)
         self.arrays = old._replace(**new, tables=self._more_tables(old_seats))
 
     def _more_tables(self, old_seats: int) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ STATE_ARRAYS = (
     "requests",
     "seats",
     "front",
+    "order",
     "shown",
     "heaps",
     "scratch",

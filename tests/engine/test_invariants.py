@@ -56,8 +56,8 @@ def set_row(part: str, name: str, value: Any) -> Callable[[World], None]:
 
 
 def cells(world: World) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells of the front and their order, both as views."""
-    return world.arrays.front[0], world.arrays.scratch[0]
+    """Return the cells of the front and the places that name them, both as views."""
+    return world.arrays.front[0], world.arrays.order[0]
 
 
 def swap_front(world: World) -> None:
@@ -72,7 +72,7 @@ def lose_one(world: World) -> None:
 
 def resize_first(world: World) -> None:
     front, order = cells(world)
-    front[order[0]]["num_tokens"] += 1
+    front[order[0]["cell"]]["num_tokens"] += 1
 
 
 def break_heap(world: World) -> None:
