@@ -76,13 +76,22 @@ def compiled(function: _F) -> _F:
 
     ``NUMBA_DISABLE_JIT=1`` leaves it plain Python.
     """
+    return _cached(function)
+
+
+def compiled_without_gil(function: _F) -> _F:
+    """Do the same with a function that lets other Python threads run meanwhile."""
+    return _cached(function, nogil=True)
+
+
+def _cached(function: Any, **options: Any) -> Any:
     place = cache_folder(_folder_of(function))
     if place is None:
-        return _njit(function)
+        return _njit(function, **options)
     before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
     numba.config.CACHE_DIR = str(place)  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        return _njit(function, cache=True)
+        return _njit(function, cache=True, **options)
     finally:
         numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
 

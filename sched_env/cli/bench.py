@@ -21,6 +21,15 @@ MOST_THINGS = 1_000_000
 MOST_SECONDS = 3600
 _MOST_SCHED_SIM_REQUESTS = 3_000
 _MOST_DECIDED_REQUESTS = 2_000
+_NUMBERS = (
+    "num_envs",
+    "num_shared_envs",
+    "num_threads",
+    "num_requests",
+    "num_plain_requests",
+    "repeats",
+    "seconds",
+)
 _SHORT_GROWTH = 100_000
 _SHORT_OVERLOAD = ("fcfs", "sjf", "aging", "mlfq")
 
@@ -29,12 +38,18 @@ _SHORT_OVERLOAD = ("fcfs", "sjf", "aging", "mlfq")
 class BenchArguments:
     """Measure the speed on this machine: the batched environment, whole traces, plain Python.
 
-    Every figure is the median of --repeats measurements on one core, all taken in turn; run it on
-    an idle machine.
+    Every figure is the median of --repeats measurements, all taken in turn and on one core but for
+    the threads; run it on an idle machine.
     """
 
     num_envs: int = 64
     """Environments stepped together."""
+
+    num_shared_envs: int = 1_024
+    """Environments whose steps threads share; 0 leaves it out."""
+
+    num_threads: int = 2
+    """Threads that share them."""
 
     num_requests: int = 10_000
     """Requests of the trace that is simulated."""
@@ -72,6 +87,10 @@ def run(arguments: BenchArguments) -> None:
     works += [speed.batched_env(num_envs, load) for load in speed.LOADS]
     speeds = speed.measure(works, **how)
     ratios = [(f"{one.name} over {speeds[0].name}", one.over(speeds[0])) for one in speeds[1:]]
+    if arguments.num_shared_envs > 0:
+        numbers = (num_envs, arguments.num_shared_envs, arguments.num_threads)
+        more, their_ratios = speed.measure_threads(*numbers, **how)
+        speeds, ratios = speeds + more, ratios + their_ratios
     speeds += speed.measure([speed.full_trace(arguments.num_requests)], **how)
     if arguments.num_plain_requests > 0:
         works = [speed.full_trace(arguments.num_plain_requests)]
@@ -150,10 +169,10 @@ def _version(machine: dict[str, Any], package: str) -> str:
 
 def _check(arguments: BenchArguments) -> None:
     """Refuse what cannot be measured or written, before minutes go into measuring."""
-    for name in ("num_envs", "num_requests", "num_plain_requests", "repeats", "seconds"):
+    for name in _NUMBERS:
         value, option = getattr(arguments, name), name.replace("_", "-")
         most = MOST_SECONDS if name == "seconds" else MOST_THINGS
-        if name == "num_plain_requests":
+        if name in ("num_plain_requests", "num_shared_envs"):
             if not 0 <= value <= most:
                 raise ConfigError(f"--{option} {value}: give a number from 0 to {most}")
         elif not 0 < value <= most:

@@ -77,20 +77,42 @@ class Speed:
         return statistics.median(one / two for one, two in pairs)
 
 
-def measure(works: Sequence[Work], *, repeats: int, seconds: float) -> list[Speed]:
-    """Measure each work for ``seconds``, all of them in turn, ``repeats`` times."""
+def measure(
+    works: Sequence[Work],
+    *,
+    repeats: int,
+    seconds: float,
+    clock: Callable[[], float] = time.process_time,
+) -> list[Speed]:
+    """Measure each work for ``seconds`` of a clock, all of them in turn, ``repeats`` times."""
     for work in works:
         work.run()  # compiles what is not compiled yet
-    rounds = [[_rate(work.run, seconds) for work in works] for _ in range(repeats)]
+    rounds = [[_rate(work.run, seconds, clock) for work in works] for _ in range(repeats)]
     return [
         Speed(work.name, work.unit, statistics.median(rates), max(rates), rates)
         for work, rates in zip(works, zip(*rounds, strict=True), strict=True)
     ]
 
 
-def _rate(run: Callable[[], int], seconds: float) -> float:
-    done, started_s = 0, time.process_time()
-    while (elapsed_s := time.process_time() - started_s) < seconds:
+def measure_threads(
+    num_envs: int, num_shared: int, num_threads: int, *, repeats: int, seconds: float
+) -> tuple[list[Speed], list[tuple[str, float]]]:
+    """Measure many environments with one thread and with more, beside few of them.
+
+    By the clock on the wall, for processor time adds up over threads. All under the busy load.
+    """
+    numbers = ((num_envs, 1), (num_shared, 1), (num_shared, num_threads))
+    works = [batched_env(envs, LOADS[0], threads) for envs, threads in numbers]
+    clock = time.perf_counter
+    few, alone, shared = measure(works, repeats=repeats, seconds=seconds, clock=clock)
+    ratios = [(f"{alone.name} over {num_envs} envs", alone.over(few))]
+    ratios += [(f"{shared.name} over one thread", shared.over(alone))]
+    return [alone, shared], ratios
+
+
+def _rate(run: Callable[[], int], seconds: float, clock: Callable[[], float]) -> float:
+    done, started_s = 0, clock()
+    while (elapsed_s := clock() - started_s) < seconds:
         done += run()
     return done / elapsed_s
 
@@ -130,7 +152,7 @@ def scalar_env() -> Work:
     return Work("ContinuousBatching-v0, gym.make loop", "steps", loop)
 
 
-def batched_env(num_envs: int, load: Load | None = None) -> Work:
+def batched_env(num_envs: int, load: Load | None = None, num_threads: int = 1) -> Work:
     """Return a vector environment under random legal actions, observations and masks written.
 
     The actions are drawn in compiled code and count towards the time. Buffers are used in place
@@ -139,12 +161,13 @@ def batched_env(num_envs: int, load: Load | None = None) -> Work:
     Args:
         num_envs: Servers.
         load: Traffic and size of each; the standard server of the comparisons if there is none.
+        num_threads: Threads that share the servers.
     """
-    envs = make_envs(num_envs, load)
+    envs = make_envs(num_envs, load, num_threads)
     _, infos = envs.reset(seed=0)
     mask = infos["action_mask"]
     actions = np.zeros(num_envs, np.int64)
-    draws = np.random.default_rng(0).random((1000, num_envs))
+    draws = np.random.default_rng(0).random((max(64_000 // num_envs, 1), num_envs))
 
     def loop() -> int:
         nonlocal mask
@@ -155,13 +178,15 @@ def batched_env(num_envs: int, load: Load | None = None) -> Work:
         return draws.size
 
     name = "standard server" if load is None else load.name
-    return Work(f"ContinuousBatching-v0, {num_envs} envs, {name}", "steps", loop)
+    name = f"{num_envs:,} envs, {name}"
+    name += f", {num_threads} threads" if num_threads > 1 else ""
+    return Work(f"ContinuousBatching-v0, {name}", "steps", loop)
 
 
-def make_envs(num_envs: int, load: Load | None) -> gym.vector.VectorEnv:
+def make_envs(num_envs: int, load: Load | None, num_threads: int = 1) -> gym.vector.VectorEnv:
     """Return environments under a load (or the standard server) that write into their buffers."""
     if load is None:
-        return gym.make_vec(ENV_ID, num_envs=num_envs, copy=False)
+        return gym.make_vec(ENV_ID, num_envs=num_envs, copy=False, num_threads=num_threads)
     with tempfile.TemporaryDirectory() as folder:
         table = synthesize("chatbot", duration_s=600.0, rate_rps=load.rate_rps, seed=0)
         trace = write_trace(table, Path(folder) / f"{load.name}.parquet")
@@ -171,7 +196,9 @@ def make_envs(num_envs: int, load: Load | None) -> gym.vector.VectorEnv:
             "scheduler": {"num_blocks": load.num_blocks},
             "episode": {"load": None},
         }
-        return gym.make_vec(ENV_ID, num_envs=num_envs, config=config, copy=False)
+        return gym.make_vec(
+            ENV_ID, num_envs=num_envs, config=config, copy=False, num_threads=num_threads
+        )
 
 
 @numba.njit
@@ -179,13 +206,13 @@ def _draw_legal(
     masks: npt.NDArray[np.int8], draws: npt.NDArray[np.float64], actions: npt.NDArray[np.int64]
 ) -> None:
     """Fill ``actions`` (n,) with one of each row's legal ones, by ``draws`` (n,) in [0, 1)."""
+    legal = np.empty(masks.shape[1], np.int64)
     for row in range(len(actions)):
-        skipped = int(draws[row] * masks[row].sum())
-        seen, action = 0, 0
+        count = 0
         for place in range(masks.shape[1]):  # to the end: no branch that cannot be foreseen
-            seen += masks[row, place]
-            action += seen <= skipped
-        actions[row] = action
+            legal[count] = place
+            count += masks[row, place]
+        actions[row] = legal[int(draws[row] * count)]
 
 
 def full_trace(num_requests: int) -> Work:

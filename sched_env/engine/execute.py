@@ -126,32 +126,40 @@ def _iterations_to_next_finish(state: Any) -> int:
 
 @compiled_part
 def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
-    """Advance the clock over up to ``iterations`` equal batches; return how many ran."""
+    """Advance the clock over up to ``iterations`` equal batches; return how many ran.
+
+    It adds what ``_tick`` would, one iteration at a time, with the sums in registers.
+    """
     _plan_growth(state)
     alarm_s = min(until_s, state.next_arrival_s, next_alarm_s(state))
-    context = state.batch_context_tokens
-    num_decodes = state.batch_decodes
-    started_s = state.clock_s
+    cost, growth, itl_counts = cost_of(state), growth_of(state), itl_counts_of(state)
+    context, num_decodes = state.batch_context_tokens, state.batch_decodes
+    num_blocks, free_blocks, block_size = state.num_blocks, state.free_blocks, state.block_size
+    clock_s, busy_s, block_seconds = state.clock_s, state.busy_s, state.kv_block_seconds
+    step_s, num_beyond = 0.0, 0
     done, place = 0, 0  # of the next token among those that a block holds
     while done < iterations:
         if done > 0:
-            need = growth_of(state)[place]
-            if state.clock_s >= alarm_s or need > state.free_blocks:
+            need = growth[place]
+            if clock_s >= alarm_s or need > free_blocks:
                 break
-            place = place + 1 if place + 1 < state.block_size else 0
-            state.free_blocks -= need
+            place = place + 1 if place + 1 < block_size else 0
+            free_blocks -= need
             context += num_decodes
-            started_s = state.clock_s
-        state.step_time_s = step_time_s(cost_of(state), num_decodes, context, 0, 0.0, num_decodes)
-        state.num_steps_beyond_table += is_beyond_reach(
-            cost_of(state), num_decodes, context, 0, 0.0
-        )
-        _tick(state, state.num_blocks - state.free_blocks)
+        step_s = step_time_s(cost, num_decodes, context, 0, 0.0, num_decodes)
+        num_beyond += is_beyond_reach(cost, num_decodes, context, 0, 0.0)
+        started_s = clock_s
+        clock_s += step_s
+        busy_s += step_s
+        block_seconds += (num_blocks - free_blocks) * step_s
         if done == 0:
-            state.first_end_s = state.clock_s
-        elif itl_counts_of(state).size > 0:
-            itl_counts_of(state)[itl_bin(state.clock_s - started_s)] += num_decodes
+            state.first_end_s = clock_s
+        elif itl_counts.size > 0:
+            itl_counts[itl_bin(clock_s - started_s)] += num_decodes
         done += 1
+    state.free_blocks, state.step_time_s = free_blocks, step_s
+    state.clock_s, state.busy_s, state.kv_block_seconds = clock_s, busy_s, block_seconds
+    state.num_steps_beyond_table += num_beyond
     return done
 
 

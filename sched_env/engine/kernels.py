@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sched_env.compiled import compiled, compiled_part
+from sched_env.compiled import compiled, compiled_part, compiled_without_gil
 from sched_env.engine import arrivals, decide, episode, execute, flight, schedule
 from sched_env.engine.keycall import key_at
 from sched_env.engine.memory import aim_outputs, memory_at, requests_of, server_of
@@ -44,15 +44,17 @@ def reset_batch(
             _show(state)
 
 
-@compiled
+@compiled_without_gil
 def step_batch(
     address: int,
+    first: int,
+    end: int,
     actions: NDArray[Any],
     observations: NDArray[Any],
     masks: NDArray[Any],
     results: NDArray[Any],
 ) -> int:
-    """Take one decision in each server; return how many episodes ended.
+    """Take one decision in each server from ``first`` to ``end - 1``; return how many ended.
 
     ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
     elapsed seconds, discount, terminated, truncated, illegal actions.
@@ -60,7 +62,7 @@ def step_batch(
     memory = memory_at(address)
     key = _key_of(memory)
     ended = 0
-    for index in range(memory.num_servers):
+    for index in range(first, end):
         state = server_of(memory, index)
         aim_outputs(state, observations, masks, index)
         decide.step(state, key, actions[index])

@@ -22,7 +22,8 @@ from sched_env.engine.fair_share import count_running, lift
 from sched_env.engine.heap import precedes
 from sched_env.engine.keycall import key_at
 from sched_env.engine.memory import backlog_of, lanes_of, requests_of
-from sched_env.engine.records import MOST_LANES, PREEMPTED, WAITING
+from sched_env.engine.queue_records import MOST_LANES
+from sched_env.engine.records import PREEMPTED, WAITING
 
 NO_ROW = -1
 

@@ -24,20 +24,17 @@ from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import COST
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import FUTURE, GLOBALS, SLOT
+from sched_env.engine.queue_records import LANE, MOST_LANES, PLACE, WAITER
 from sched_env.engine.records import (
     BLOCK,
     ENTRY,
     EVENT,
-    LANE,
     MEMORY,
-    MOST_LANES,
-    PLACE,
     REQUEST,
     SEAT,
     SEGMENT,
     SERVER,
     TRACE,
-    WAITER,
 )
 from sched_env.workload.service_classes import SERVICE_CLASS
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.layout import RESTING, SLOT
+from sched_env.engine.layout import RESTING
 
 # Status of a request; a live one is waiting, running or preempted.
 WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, TIMED_OUT = range(6)
@@ -76,7 +76,7 @@ NO_LIMIT = np.int64(2**62)
 CACHE_LINE = 64
 
 
-def _in_whole_lines(fields: list[Any]) -> np.dtype[Any]:
+def in_whole_lines(fields: list[Any]) -> np.dtype[Any]:
     """Return an aligned record that is a whole number of cache lines long."""
     record = np.dtype(fields, align=True)
     places = [record.fields[name][1] for name in record.names]
@@ -156,7 +156,7 @@ REQUEST = np.dtype(
 
 # A running request: what each iteration looks at within a line of 64 bytes, then how it is shown,
 # then what is looked at under some rules alone.
-SEAT = _in_whole_lines(
+SEAT = in_whole_lines(
     [
         ("prompt_tokens", "i4"),
         ("num_output_tokens", "i4"),
@@ -201,54 +201,8 @@ SEAT_PROGRESS = (
 )
 """What is up to date in the seat of a running request, and not in its row."""
 
-# A place in the service order of the front: what every decision looks at of the request there.
-PLACE = np.dtype(
-    [
-        ("cell", "u4"),  # where it lies; without a sign, for a negative index counts from the end
-        ("whole_blocks", "i4"),  # KV blocks of the sequence so far
-        ("moved_at_iteration", "i4"),
-        ("density", "f4"),
-        ("scene", "i4"),  # that the moving features of its slot show
-        ("free_blocks", "i4"),  # that its slot shows
-        ("key", "f8"),  # that of its request, which mostly decides where another one goes
-    ],
-    align=True,
-)
-
-# A waiting request of the front, in three lines of a cache of 64 bytes: how it is shown and what
-# every observation looks at, then what is looked at when time has passed, then its key.
-WAITER = _in_whole_lines(
-    [
-        ("slot", SLOT),
-        ("weight", "f8"),
-        ("slack_s", "f8"),  # in that scene
-        ("arrival_time_s", "f8"),
-        ("ttft_slo_s", "f8"),
-        ("lone_prefill_s", "f8"),
-        ("first_token_s", "f8"),
-        ("allowed_s", "f8"),  # from the first token on, for the tokens put out
-        ("key", "f8"),  # service order: smaller (key, second_key, tie) first
-        ("second_key", "f8"),
-        ("tie", "i8"),
-        ("row", "i4"),
-        ("num_tokens", "i4"),  # of the sequence so far
-    ]
-)
-
 ENTRY = np.dtype(
     [("key", "f8"), ("second_key", "f8"), ("tie", "i8"), ("row", "i8")],
-    align=True,
-)
-
-LANE = np.dtype(
-    [
-        ("value", "f8"),
-        ("key", "f8"),  # of its first request, when the head was last looked for
-        ("second_key", "f8"),
-        ("tie", "i8"),
-        ("first", "i4"),  # rows
-        ("last", "i4"),
-    ],
     align=True,
 )
 
@@ -287,9 +241,6 @@ SEGMENT = np.dtype(
     ],
     align=True,
 )
-
-MOST_LANES = 64
-"""Lanes of waiting requests that there is room for."""
 
 MOST_COUNTED_CLASSES = 16
 """Service classes that virtual token counters have room for."""

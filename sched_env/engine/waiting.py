@@ -1,10 +1,10 @@
 """Waiting requests in service order.
 
 The best of them lie in ``front``, by value in cells; ``order`` names the cells in service order,
-so that only small places are moved when the order changes. The rest are rows in a heap (``backlog``). Nothing
-in the backlog precedes anything in the front. Unless the backlog is empty the front holds at least
-as many as are shown, and where none are shown it is full. Putting one in or taking one out costs
-O(front_size + log n).
+so that only small places are moved when the order changes. The rest are rows in a heap
+(``backlog``). Nothing in the backlog precedes anything in the front. Unless the backlog is empty
+the front holds at least as many as are shown, and where none are shown it is full. Putting one in
+or taking one out costs O(front_size + log n).
 """
 
 from __future__ import annotations

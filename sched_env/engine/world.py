@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import kernels, live
+from sched_env.engine.crew import Crew
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import SLOT, Layout
 from sched_env.engine.output import ITL_BINS
+from sched_env.engine.queue_records import LANE, MOST_LANES, PLACE, WAITER
 from sched_env.engine.records import (
     BLOCK,
+    CACHE_LINE,
     ENTRY,
     EVENT,
-    LANE,
     MEMORY,
     MOST_COUNTED_CLASSES,
-    MOST_LANES,
     ONE_TIME_EVENTS,
-    PLACE,
     PREEMPTED,
     REQUEST,
     SEAT,
@@ -31,15 +29,14 @@ from sched_env.engine.records import (
     SEGMENT,
     SERVER,
     TRACE,
-    WAITER,
     WAITING,
     Arrays,
 )
+from sched_env.engine.room import check_room
 from sched_env.errors import ConfigError
 
 _FRONT_SIZE = 32
 _FRONT_SPARE = 8  # places of the front beyond those shown, at least
-_CACHE_LINE = 64
 
 
 class Key(Protocol):
@@ -78,45 +75,9 @@ def as_records(array: NDArray[Any]) -> NDArray[Any]:
 def records_of(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return zeroed records that begin with a line of the cache."""
     size = int(np.prod(count)) * dtype.itemsize
-    memory = np.zeros(size + _CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % _CACHE_LINE
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
     return as_records(memory[start : start + size].view(dtype).reshape(count))
-
-
-def _check_room(num_servers: int, settings: Mapping[str, float], row_capacity: int) -> None:
-    """Refuse servers that this machine's memory cannot hold.
-
-    Raises:
-        ConfigError: They need more than the machine has.
-    """
-    seats = min(int(settings["max_num_seqs"]), row_capacity)
-    slots = int(settings.get("num_waiting_slots", 0)) + int(settings.get("num_running_slots", 0))
-    num_bytes = num_servers * (
-        row_capacity * REQUEST.itemsize
-        + seats * SEAT.itemsize
-        + slots * WAITER.itemsize
-        + (4 * row_capacity + seats) * ENTRY.itemsize
-        + (int(settings["block_size"]) + 2 * seats) * 8
-        + int(settings.get("enable_prefix_caching", 0))
-        * int(settings["num_blocks"])
-        * (8 * seats + BLOCK.itemsize)
-    )
-    if num_bytes > _memory_bytes():
-        raise ConfigError(
-            f"{num_servers} server(s) of {row_capacity} requests, block_size "
-            f"{int(settings['block_size'])} and {slots} slots need {num_bytes / 2**30:,.0f} GiB "
-            f"of memory, more than the {_memory_bytes() / 2**30:,.0f} GiB here: give fewer "
-            "environments, a shorter episode (horizon_s, max_requests), a smaller block_size or "
-            "fewer slots"
-        )
-
-
-@functools.cache
-def _memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not a POSIX system
-        return 2**35
 
 
 class World:
@@ -138,6 +99,8 @@ class World:
     Attributes:
         key: Order of the waiting requests.
         executor: What runs the batches of a live server.
+        crew: Threads that share the servers of a step; ``None``: one thread takes all.
+        num_servers: N.
         address: Where compiled code finds the servers: the address of a MEMORY record.
 
     Raises:
@@ -160,7 +123,7 @@ class World:
         count_itl: bool = False,
         hash_ids: NDArray[np.int64] | None = None,
     ) -> None:
-        _check_room(num_servers, settings, row_capacity)
+        check_room(num_servers, settings, row_capacity)
         state = records_of(num_servers, SERVER)
         for name, value in settings.items():
             state[name] = value
@@ -178,6 +141,7 @@ class World:
             )
         self.key = key
         self.executor: live.BatchExecutor | None = None
+        self.crew: Crew | None = None
         self._num_hash_ids = 0 if hash_ids is None else len(hash_ids)
         self._layout = Layout(
             int(first["num_waiting_slots"]),
@@ -250,11 +214,7 @@ class World:
         lane_addresses = self.key.lane_addresses or (0, 0)
         self._memory = _memory_of(arrays, self._num_bins, self.key.addresses, lane_addresses)
         self.address = int(self._memory.ctypes.data)
-
-    @property
-    def num_servers(self) -> int:
-        """Return N."""
-        return len(self.arrays.state)
+        self.num_servers = len(arrays.state)
 
     @property
     def layout(self) -> Layout:
@@ -387,7 +347,11 @@ class World:
         results: NDArray[np.float64],
     ) -> int:
         """Take one decision in each server, into the given buffers; return how many ended."""
-        ended = kernels.step_batch(self.address, actions, observations, masks, results)
+        buffers = (actions, observations, masks, results)
+        if self.crew is None:
+            ended = kernels.step_batch(self.address, 0, self.num_servers, *buffers)
+        else:
+            ended = self.crew.step(self.address, self.num_servers, buffers)
         if self.executor is not None:
             return live.run_batches(self, observations, masks, results)
         return ended

@@ -9,6 +9,7 @@ from typing import Any, cast
 import sched_env.baselines  # noqa: F401  (registers the heuristics that screen waiting requests)
 from sched_env.config import ConfigModel, EnvConfig, ExperimentConfig, load_config
 from sched_env.config.cost import LiveCost
+from sched_env.engine.crew import Crew
 from sched_env.engine.live import attach
 from sched_env.engine.setup import episode_world
 from sched_env.engine.world import World
@@ -52,8 +53,8 @@ def read_tables(config: EnvConfig) -> list[RequestTable]:
     ]
 
 
-def build_world(config: EnvConfig, num_envs: int) -> World:
-    """Return the world of ``num_envs`` environments.
+def build_world(config: EnvConfig, num_envs: int, num_threads: int = 1) -> World:
+    """Return the world of ``num_envs`` environments, stepped by so many threads.
 
     Raises:
         ConfigError: A live server is one of several, or its device is not there.
@@ -71,6 +72,7 @@ def build_world(config: EnvConfig, num_envs: int) -> World:
         capacities = [_capacity_rps(table, config) for table in tables]
     screen = cast("Heuristic", resolve_policy(config.observation.screen))
     world = episode_world(config, tables, capacities, screen, num_envs)
+    world.crew = Crew(num_threads) if num_threads > 1 else None
     if executor is not None:
         attach(world, executor)
     return world
@@ -94,7 +96,9 @@ def with_longer_warmup(world: World, config: EnvConfig, warmup_s: float) -> Worl
     Seeds and numbers of episodes are those of ``world``; what goes on in it is not taken over.
     """
     episode = config.episode.replace(warmup_s=warmup_s)
-    longer = build_world(config.replace(episode=episode), world.num_servers)
+    config = config.replace(episode=episode)
+    longer = build_world(config, world.num_servers)
+    longer.crew = world.crew
     for name in ("env_seed", "episode"):
         longer.state[name] = world.state[name]
     return longer

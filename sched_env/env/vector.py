@@ -17,7 +17,14 @@ from sched_env.env.build import (
 )
 from sched_env.env.episode_info import episode_info
 from sched_env.env.native_vector import NativeVectorEnv, VectorOptions
-from sched_env.env.state import STATE_ARRAYS, ResetOptions, read_options, refuse_live, set_warmup
+from sched_env.env.state import (
+    STATE_ARRAYS,
+    ResetOptions,
+    check_number,
+    read_options,
+    refuse_live,
+    set_warmup,
+)
 
 
 class ContinuousBatchingVectorEnv(NativeVectorEnv):
@@ -35,6 +42,8 @@ class ContinuousBatchingVectorEnv(NativeVectorEnv):
             (stable-baselines3's: the last observation is ``infos["final_obs"]``).
         copy: Return fresh observations and masks. With ``False`` they are the buffers that the
             next step overwrites.
+        num_threads: Threads that share the servers of a step; the numbers are the same with any.
+            More than one pays from some hundred servers on.
 
     ``infos`` holds arrays: ``action_mask`` int8 (num_envs, L + K + J), ``elapsed_s``, ``discount``
     and ``invalid_action`` (num_envs,), and, when an episode ends, its metrics under
@@ -58,12 +67,15 @@ class ContinuousBatchingVectorEnv(NativeVectorEnv):
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
+        num_threads: int = 1,
     ) -> None:
+        check_number("num_threads", num_threads)
         options = VectorOptions(num_envs, render_mode, max_episode_steps, autoreset_mode, copy)
         options.check(self.scalar_id)
         self.config = env_config(config)
         raises = self.config.episode.invalid_action == "raise"
-        super().__init__(build_world(self.config, num_envs), options, raises=raises)
+        world = build_world(self.config, num_envs, min(num_threads, num_envs))
+        super().__init__(world, options, raises=raises)
         self._longest_warmup_s = self.config.episode.warmup_s
 
     def _read_options(self, options: dict[str, Any] | None) -> ResetOptions:

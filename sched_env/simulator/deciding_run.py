@@ -116,7 +116,7 @@ def _decide(
     made, invalid = 0, 0
     while made < max_decisions and not (state.terminated or state.truncated):
         decide(network, observations, masks, logits, actions)
-        kernels.step_batch(address, actions, observations, masks, results)
+        kernels.step_batch(address, 0, 1, actions, observations, masks, results)
         made += 1
         invalid += int(results[5, 0])
     return made, invalid

@@ -117,17 +117,19 @@ def test_doctor_tells_what_is_amiss(
 def test_bench_prints_speeds_and_ratios(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.json"
     small = ["--num-envs", "2", "--num-requests", "50", "--num-plain-requests", "3"]
+    small += ["--num-shared-envs", "4"]
     assert main(["bench", *small, "--repeats", "1", "--seconds", "0.01", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     figures = json.loads(out.read_text())
-    units = ["steps"] * 6 + ["requests"] * 4 + ["iterations"] + ["decisions"] * 2
+    units = ["steps"] * 8 + ["requests"] * 4 + ["iterations"] + ["decisions"] * 2
     assert [one["unit"] for one in figures["speeds"]] == units
     for one in figures["speeds"]:
         assert one["per_s"] > 0
         assert f"{one['per_s']:,.0f}" in shown
         assert one["best_per_s"] >= one["per_s"]
-    assert len(figures["ratios"]) == 17
+    assert len(figures["ratios"]) == 19
     rows = ("standard server", "busy", "KV-tight", "idle", "jump-ahead", "overload", "100,000 over")
+    rows += ("2 threads over one thread",)
     for words in rows:
         assert any(words in name for name in figures["ratios"])
     assert all(value > 0.0 for value in figures["start_s"].values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -167,6 +168,32 @@ def test_without_copies_the_buffers_are_returned(config: Any) -> None:
     again, _, _, _, more = vector.step(infos["action_mask"].argmax(axis=1))
     assert again is observations
     assert more["action_mask"] is infos["action_mask"]
+
+
+def rollout(vector: ContinuousBatchingVectorEnv, num_steps: int) -> bytes:
+    """Return all numbers that random legal actions bring."""
+    observations, infos = vector.reset(seed=3)
+    rng, numbers = np.random.default_rng(3), [observations.tobytes()]
+    for _ in range(num_steps):
+        actions = np.array([legal_action(rng, mask) for mask in infos["action_mask"]])
+        *step, infos = vector.step(actions)
+        numbers += [item.tobytes() for item in step]
+        numbers += [infos[name].tobytes() for name in ("action_mask", "elapsed_s", "discount")]
+    return b"".join(numbers)
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 8])
+def test_the_numbers_are_the_same_with_any_number_of_threads(config: Any, num_threads: int) -> None:
+    alone = ContinuousBatchingVectorEnv(5, config)
+    together = ContinuousBatchingVectorEnv(5, config, num_threads=num_threads)
+    assert rollout(together, 120) == rollout(alone, 120)
+    assert rollout(copy.deepcopy(together), 20) == rollout(alone, 20)
+
+
+@pytest.mark.parametrize("num_threads", [0, -1, 1.5, True, "two"])
+def test_a_wrong_number_of_threads_is_refused(config: Any, num_threads: Any) -> None:
+    with pytest.raises(ConfigError, match="num_threads"):
+        ContinuousBatchingVectorEnv(2, config, num_threads=num_threads)
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
