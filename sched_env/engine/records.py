@@ -78,14 +78,14 @@ CACHE_LINE = 64
 
 def in_whole_lines(fields: list[Any]) -> np.dtype[Any]:
     """Return an aligned record that is a whole number of cache lines long."""
-    record = np.dtype(fields, align=True)
-    places = [record.fields[name][1] for name in record.names]
-    formats = [record.fields[name][0] for name in record.names]
-    size = -(-record.itemsize // CACHE_LINE) * CACHE_LINE
-    return np.dtype(
-        {"names": record.names, "formats": formats, "offsets": places, "itemsize": size},
-        align=True,
-    )
+    record: Any = np.dtype(fields, align=True)
+    whole: Any = {
+        "names": record.names,
+        "formats": [record.fields[name][0] for name in record.names],
+        "offsets": [record.fields[name][1] for name in record.names],
+        "itemsize": -(-record.itemsize // CACHE_LINE) * CACHE_LINE,
+    }
+    return np.dtype(whole, align=True)
 
 
 TRACE = np.dtype(

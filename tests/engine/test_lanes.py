@@ -10,7 +10,7 @@ import pytest
 
 from sched_env import simulator
 from sched_env.config import EnvConfig
-from sched_env.engine.records import MOST_LANES
+from sched_env.engine.queue_records import MOST_LANES
 from sched_env.engine.setup import run_world
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
