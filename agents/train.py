@@ -30,6 +30,7 @@ from sched_env.agents.checkpoint import (
 )
 from sched_env.agents.export import (
     MaskedActor,
+    env_layout,
     exported_weights,
     policy_card,
     torch_actor,
@@ -38,6 +39,7 @@ from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.parity import visited_parity
 from sched_env.agents.policies import policy_parts
+from sched_env.agents.prior_sources import prior_parameters
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.score_search.files import looks_csv
@@ -126,12 +128,14 @@ def train(
     Raises:
         ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
         TraceError: A trace cannot be read; nothing is written then.
+        SchedEnvError: The prior is not there or does not fit; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
     if experiment.polish_iterations and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     if not RunFolder(Path(run_dir)).config_file.exists():
         read_tables(experiment.env)
+        prior_parameters(experiment.agent.prior, env_layout(experiment.env))
     folder = _open(experiment, Path(run_dir), resume)
     done = folder.read_summary()
     if done is not None:

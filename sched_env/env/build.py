@@ -54,7 +54,7 @@ def read_tables(config: EnvConfig) -> list[RequestTable]:
 
 
 def build_world(config: EnvConfig, num_envs: int, num_threads: int = 1) -> World:
-    """Return the world of ``num_envs`` environments, stepped by so many threads.
+    """Return the world of ``num_envs`` environments, stepped by so many threads, or one for each.
 
     Raises:
         ConfigError: A live server is one of several, or its device is not there.
@@ -72,6 +72,7 @@ def build_world(config: EnvConfig, num_envs: int, num_threads: int = 1) -> World
         capacities = [_capacity_rps(table, config) for table in tables]
     screen = cast("Heuristic", resolve_policy(config.observation.screen))
     world = episode_world(config, tables, capacities, screen, num_envs)
+    num_threads = min(num_threads, num_envs)
     world.crew = Crew(num_threads) if num_threads > 1 else None
     if executor is not None:
         attach(world, executor)

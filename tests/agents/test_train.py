@@ -15,7 +15,8 @@ from sched_env.agents.sb3 import SchedVecEnv
 from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult, train
 from sched_env.agents.validation import EpisodeEvaluation
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
-from sched_env.errors import ConfigError, TraceError
+from sched_env.config.agent import PriorConfig
+from sched_env.errors import ConfigError, TraceError, UnknownNameError
 from tests.agents.fake_env import FakeVectorEnv
 
 UPDATE = 16 * 8
@@ -241,5 +242,13 @@ def test_a_checkpoint_cut_while_it_was_written_is_ignored(tmp_path: Path) -> Non
 def test_a_trace_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> None:
     experiment = _experiment(env=EnvConfig(trace=str(tmp_path / "missing.csv")))
     with pytest.raises(TraceError, match=r"missing\.csv"):
+        train(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> None:
+    prior = PriorConfig(kind="linear_score", policy="pretrained/nope")
+    experiment = _experiment(agent=AgentConfig(prior=prior))
+    with pytest.raises(UnknownNameError, match="no pretrained policy 'nope'"):
         train(experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
