@@ -17,10 +17,16 @@ from sched_env.env.build import (
 from sched_env.env.episode_info import episode_info
 from sched_env.env.native import NativeEnv
 from sched_env.env.render import draw_text, draw_timeline
-from sched_env.env.state import STATE_ARRAYS, ResetOptions, read_options, refuse_live, set_warmup
+from sched_env.env.state import (
+    STATE_ARRAYS,
+    ResetOptions,
+    SavedUnlessLive,
+    read_options,
+    set_warmup,
+)
 
 
-class ContinuousBatchingEnv(NativeEnv):
+class ContinuousBatchingEnv(SavedUnlessLive, NativeEnv):
     """Schedule a continuous-batching LLM server, one decision at a time.
 
     ## Description
@@ -178,21 +184,3 @@ class ContinuousBatchingEnv(NativeEnv):
 
     def _draw_image(self) -> NDArray[np.uint8]:
         return draw_timeline(self._world, 0)
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
-
-        Raises:
-            ConfigError: The cost is live.
-        """
-        refuse_live(self._world.executor)
-        return super().get_state()
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from what :meth:`get_state` of an equal environment returned.
-
-        Raises:
-            ConfigError: The state is that of another configuration, or the cost is live.
-        """
-        refuse_live(self._world.executor)
-        super().set_state(state)

@@ -50,14 +50,37 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
     return seeds
 
 
-def refuse_live(executor: object | None) -> None:
-    """Refuse to save or restore a live server.
+class SavedUnlessLive:
+    """Lets an environment be saved and restored, but not a live one.
 
-    Raises:
-        ConfigError: There is an executor.
+    It stands before a base that saves the arrays of ``_world``.
     """
-    if executor is not None:
-        raise ConfigError("a live server cannot be saved: its KV cache lies on the device")
+
+    _world: Any
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
+
+        Raises:
+            ConfigError: The cost is live.
+        """
+        self._refuse_live()
+        base: Any = super()
+        return base.get_state()
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from what :meth:`get_state` of an equal environment returned.
+
+        Raises:
+            ConfigError: The state is that of another configuration, or the cost is live.
+        """
+        self._refuse_live()
+        base: Any = super()
+        base.set_state(state)
+
+    def _refuse_live(self) -> None:
+        if self._world.executor is not None:
+            raise ConfigError("a live server cannot be saved: its KV cache lies on the device")
 
 
 def check_number(name: str, value: Any) -> None:

@@ -20,14 +20,14 @@ from sched_env.env.native_vector import NativeVectorEnv, VectorOptions
 from sched_env.env.state import (
     STATE_ARRAYS,
     ResetOptions,
+    SavedUnlessLive,
     check_number,
     read_options,
-    refuse_live,
     set_warmup,
 )
 
 
-class ContinuousBatchingVectorEnv(NativeVectorEnv):
+class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
     """``num_envs`` servers stepped by one call of the compiled core.
 
     A rollout equals ``num_envs`` rollouts of :class:`ContinuousBatchingEnv` with seeds ``seed``,
@@ -104,21 +104,3 @@ class ContinuousBatchingVectorEnv(NativeVectorEnv):
 
     def _episode_info(self, index: int) -> dict[str, Any]:
         return episode_info(self._world, index)
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
-
-        Raises:
-            ConfigError: The cost is live.
-        """
-        refuse_live(self._world.executor)
-        return super().get_state()
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from what :meth:`get_state` of an equal environment returned.
-
-        Raises:
-            ConfigError: The state is that of another configuration, or the cost is live.
-        """
-        refuse_live(self._world.executor)
-        super().set_state(state)
