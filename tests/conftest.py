@@ -36,3 +36,12 @@ def shared_dir() -> Path:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def cuda() -> str:
+    """Return the CUDA device, or skip the test where there is none."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    return "cuda"

@@ -65,6 +65,9 @@ class ProfileRunArguments:
     cpu_time: bool = False
     """On a CPU, measure the time that this process computed: for a busy machine, one thread."""
 
+    max_seconds: float | None = None
+    """Stop measuring then; the steps that are left out are of all kinds. By default all."""
+
 
 def run(arguments: ProfileRunArguments) -> None:
     """Measure, write the table and its provenance, and say what was left out."""
@@ -91,6 +94,7 @@ def run(arguments: ProfileRunArguments) -> None:
         bandwidth=arguments.bandwidth and arguments.bandwidth * _GB,
         seed=arguments.seed,
         cpu_time=arguments.cpu_time,
+        max_seconds=arguments.max_seconds,
     )
     folder = make_folder(Path(arguments.out))
     with Progress(console=Console(stderr=True)) as bar:
@@ -113,7 +117,9 @@ def _print(profile: DeviceProfile) -> None:
         f"{said['model']['name']} ({said['num_parameters'] / 1e6:,.0f} M parameters, "
         f"{said['dtype']}) on {said['device_name']}, {said['num_threads']} threads"
     )
-    print(f"{len(profile.steps)} steps measured, median spread {said['median_spread']:.1%}")
+    measured = len(profile.steps) + len(profile.rejected)
+    of_all = f" of {said['num_points']}" if measured < said["num_points"] else ""
+    print(f"{measured}{of_all} steps measured, median spread {said['median_spread']:.1%}")
     if profile.rejected:
         bandwidth = said["bandwidth_bytes_per_s"] / _GB
         print(f"left out: {len(profile.rejected)} (faster than {bandwidth:.1f} GB/s allows)")

@@ -20,14 +20,16 @@ def error_rows(group: str, errors: Mapping[str, Any]) -> list[tuple[str, ...]]:
             str(error["num_steps"]),
             f"{error['mape_pct']:.2f}",
             f"{error['p95_pct']:.2f}",
+            f"{error['median_ratio']:.3f}",
         )
         for phase, error in errors.items()
     ]
 
 
 def error_table(title: str, rows: Sequence[tuple[str, ...]]) -> TextTable:
-    """Return the table of rows from `error_rows`."""
-    return TextTable(title, ("group", "phase", "steps", "MAPE %", "P95 %"), tuple(rows))
+    """Return the table of rows from `error_rows`; the ratio is that of model over measurement."""
+    heads = ("group", "phase", "steps", "MAPE %", "P95 %", "median ratio")
+    return TextTable(title, heads, tuple(rows))
 
 
 def median_table(errors: Mapping[str, Mapping[str, Any]]) -> TextTable:

@@ -22,11 +22,13 @@ class PhaseError:
         num_steps: Steps compared.
         mape_pct: Mean absolute relative error in percent.
         p95_pct: Its 95th percentile.
+        median_ratio: Median of what the model says over what was measured.
     """
 
     num_steps: int
     mape_pct: float
     p95_pct: float
+    median_ratio: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +48,15 @@ class HeldOutFit:
 
 def errors_by_phase(steps: MeasuredSteps, predicted_ms: Floats) -> dict[str, PhaseError]:
     """Return the errors of each phase that has steps."""
-    errors_pct = 100.0 * np.abs(predicted_ms / steps.ms - 1.0)
+    ratios = predicted_ms / steps.ms
     found: dict[str, PhaseError] = {}
     for phase in PHASES:
-        own = errors_pct[steps.phases == phase]
+        own = ratios[steps.phases == phase]
         if len(own):
-            p95 = float(np.percentile(own, 95))
-            found[phase] = PhaseError(len(own), float(own.mean()), p95)
+            errors_pct = 100.0 * np.abs(own - 1.0)
+            p95 = float(np.percentile(errors_pct, 95))
+            median = float(np.median(own))
+            found[phase] = PhaseError(len(own), float(errors_pct.mean()), p95, median)
     return found
 
 

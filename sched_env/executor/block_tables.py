@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+_NONE = np.empty(0, np.int64)
+
 
 class BlockTables:
     """A pool of blocks, and for each request the list of those it holds, in order of its tokens.
@@ -20,7 +22,7 @@ class BlockTables:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._free = list(range(num_blocks - 1, -1, -1))
-        self._tables: dict[int, list[int]] = {}
+        self._tables: dict[int, NDArray[np.int64]] = {}
 
     @property
     def num_free(self) -> int:
@@ -33,8 +35,8 @@ class BlockTables:
         return self._tables.keys()
 
     def table(self, row: int) -> NDArray[np.int64]:
-        """Return the blocks of a request, int64 (num_blocks held,)."""
-        return np.array(self._tables.get(row, ()), np.int64)
+        """Return the blocks of a request, int64 (num_blocks held,); not to be written to."""
+        return self._tables.get(row, _NONE)
 
     def grow(self, row: int, num_blocks: int) -> None:
         """Let a request hold ``num_blocks`` blocks, at least as many as before.
@@ -42,18 +44,20 @@ class BlockTables:
         Raises:
             RuntimeError: The pool has not enough of them; the scheduler has counted wrongly.
         """
-        table = self._tables.setdefault(row, [])
+        table = self.table(row)
         needed = num_blocks - len(table)
         if needed < 0 or needed > self.num_free:
             raise RuntimeError(
                 f"request {row} holds {len(table)} blocks and should hold {num_blocks}, "
                 f"with {self.num_free} free"
             )
-        table.extend(self._free.pop() for _ in range(needed))
+        if needed:
+            taken = [self._free.pop() for _ in range(needed)]
+            self._tables[row] = np.concatenate((table, taken))
 
     def release(self, row: int) -> None:
         """Take all blocks of a request back; their contents are lost."""
-        self._free.extend(reversed(self._tables.pop(row, [])))
+        self._free.extend(reversed(self._tables.pop(row, _NONE).tolist()))
 
     def release_all_but(self, rows: Iterable[int]) -> None:
         """Take back the blocks of every request that is not among ``rows``."""

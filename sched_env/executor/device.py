@@ -85,8 +85,8 @@ def check_memory(
     if weights + cache > there:
         raise ConfigError(
             f"{shape.name} takes {weights / 2**30:.1f} GiB and a KV cache of {num_kv_tokens} "
-            f"tokens {cache / 2**30:.1f} GiB, more than the {there / 2**30:.1f} GiB of {device}: "
-            "give a smaller model or fewer blocks (num_blocks)"
+            f"tokens {cache / 2**30:.1f} GiB, more than the {there / 2**30:.1f} GiB that {device} "
+            "has: give a smaller model or fewer blocks (num_blocks)"
         )
 
 
@@ -97,6 +97,8 @@ def max_kv_tokens(shape: ModelShape, device: torch.device, dtype: torch.dtype) -
 
 
 def _memory_bytes(device: torch.device) -> int:
+    """Return the memory of a CPU, or what is free on a CUDA device for this process."""
     if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
+        held_back = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held_back
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

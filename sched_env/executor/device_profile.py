@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from sched_env.errors import ConfigError
@@ -15,7 +17,7 @@ from sched_env.executor.device import device_name, device_of, dtype_of, max_kv_t
 from sched_env.executor.profile import MeasuredStep, measure_steps
 from sched_env.executor.shapes import shape_of
 from sched_env.executor.step_clock import read_bandwidth
-from sched_env.executor.step_grid import GridLimits, step_grid
+from sched_env.executor.step_grid import GridLimits, StepPoint, step_grid
 from sched_env.executor.step_table import StepTableHead
 from sched_env.executor.torch_executor import TorchExecutor
 
@@ -41,6 +43,8 @@ class ProfileRequest:
         bandwidth: Of the device's memory, in bytes/s; ``None``: measured.
         seed: Draws the weights.
         cpu_time: On a CPU, measure the time that this process computed.
+        max_seconds: Measure no longer; the steps come in random order, so that those that are
+            left out are of all kinds. ``None``: measure all.
 
     Raises:
         UnknownNameError: No such model or number format.
@@ -58,11 +62,12 @@ class ProfileRequest:
     bandwidth: float | None = None
     seed: int = 0
     cpu_time: bool = False
+    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         shape_of(self.model)
         dtype_of(self.dtype, device_of(self.device))
-        for name in ("block_size", "repeats", "bandwidth", *_REACH["cpu"]):
+        for name in ("block_size", "repeats", "bandwidth", "max_seconds", *_REACH["cpu"]):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} {value:g} is not allowed: give a number above 0")
@@ -105,6 +110,8 @@ def profile_device(
     dtype = dtype_of(request.dtype, device)
     limits = _limits(request, max_kv_tokens(shape, device, dtype))
     num_blocks = -(-limits.num_kv_tokens // request.block_size) + limits.max_num_seqs + 1
+    weight_bytes = shape.step_parameters * dtype.itemsize
+    bandwidth = request.bandwidth or read_bandwidth(device, weight_bytes)
     executor = TorchExecutor(
         shape,
         num_blocks,
@@ -115,13 +122,8 @@ def profile_device(
         seed=request.seed,
         cpu_time=request.cpu_time,
     )
-    weight_bytes = shape.step_parameters * dtype.itemsize
-    bandwidth = request.bandwidth or read_bandwidth(device, weight_bytes)
     points = step_grid(limits)
-    steps: list[MeasuredStep] = []
-    for step in measure_steps(executor, points, bandwidth, repeats=request.repeats):
-        steps.append(step)
-        follow(len(steps), len(points))
+    steps = _measure(executor, points, bandwidth, request, follow)
     kept = tuple(step for step in steps if step.is_possible)
     rejected = tuple(step for step in steps if not step.is_possible)
     if len(rejected) > len(kept):
@@ -145,6 +147,7 @@ def profile_device(
         "bandwidth_bytes_per_s": bandwidth,
         "bandwidth_was": "given" if request.bandwidth else "measured",
         "num_steps": len(kept),
+        "num_points": len(points),
         "median_spread": statistics.median(step.spread for step in kept),
         "rejected": [
             {**asdict(step.point), "step_time_s": step.step_time_s, "floor_s": step.floor_s}
@@ -152,6 +155,27 @@ def profile_device(
         ],
     }
     return DeviceProfile(head, kept, rejected, provenance)
+
+
+def _measure(
+    executor: TorchExecutor,
+    points: Sequence[StepPoint],
+    bandwidth: float,
+    request: ProfileRequest,
+    follow: Callable[[int, int], None],
+) -> list[MeasuredStep]:
+    """Measure points in random order, as long as there is time, and return them in their own."""
+    order = np.random.default_rng(request.seed).permutation(len(points)).tolist()
+    end_s = time.monotonic() + (request.max_seconds or math.inf)
+    found: dict[int, MeasuredStep] = {}
+    shuffled = (points[i] for i in order)
+    steps = measure_steps(executor, shuffled, bandwidth, repeats=request.repeats)
+    for i, step in zip(order, steps, strict=False):
+        found[i] = step
+        follow(len(found), len(points))
+        if time.monotonic() >= end_s:
+            break
+    return [found[i] for i in sorted(found)]
 
 
 def _limits(request: ProfileRequest, most_kv_tokens: int) -> GridLimits:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.executor.block_tables import BlockTables
+
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,17 @@ class PackedBatch:
         return self.query_starts[1:].astype(np.int64) - 1
 
 
+NOBODY = PackedBatch(
+    positions=np.empty(0, np.int64),
+    slots=np.empty(0, np.int64),
+    query_starts=np.zeros(1, np.int32),
+    key_lengths=np.empty(0, np.int32),
+    pages=np.empty(0, np.int64),
+    page_starts=np.zeros(1, np.int32),
+)
+"""A batch without sequences, for padding alone."""
+
+
 def pack(chunks: Sequence[Chunk], tables: BlockTables) -> PackedBatch:
     """Lay chunks, whose blocks are in ``tables``, behind one another."""
     size = tables.block_size
@@ -103,21 +117,26 @@ def pad_decodes(
 
     Args:
         batch: Each sequence computes one token.
-        num_sequences: Sequences afterwards; those added attend to one token of ``spare_block``.
-        num_pages: Blocks of each sequence afterwards; those added are behind its keys.
+        num_sequences: Sequences afterwards; each of those added attends to one token of a page of
+            its own, which is ``spare_block``.
+        num_pages: Blocks of all sequences afterwards, at least one for each sequence added; those
+            behind the last sequence belong to none.
         spare_block: A block that no request holds.
         block_size: Tokens in a block.
     """
-    real = batch.num_sequences
-    pages = np.full((num_sequences, num_pages), spare_block, np.int64)
-    for i in range(real):
-        own = batch.pages[batch.page_starts[i] : batch.page_starts[i + 1]]
-        pages[i, : len(own)] = own
-    positions = np.zeros(num_sequences, np.int64)
-    slots = np.full(num_sequences, spare_block * block_size, np.int64)
-    key_lengths = np.ones(num_sequences, np.int32)
-    positions[:real] = batch.positions
-    slots[:real] = batch.slots
-    key_lengths[:real] = batch.key_lengths
-    starts = np.arange(num_sequences + 1, dtype=np.int32)
-    return PackedBatch(positions, slots, starts, key_lengths, pages.ravel(), starts * num_pages)
+    added = num_sequences - batch.num_sequences
+    behind = np.arange(1, added + 1, dtype=np.int32)
+    return PackedBatch(
+        positions=_filled_up(batch.positions, num_sequences, 0),
+        slots=_filled_up(batch.slots, num_sequences, spare_block * block_size),
+        query_starts=np.arange(num_sequences + 1, dtype=np.int32),
+        key_lengths=_filled_up(batch.key_lengths, num_sequences, 1),
+        pages=_filled_up(batch.pages, num_pages, spare_block),
+        page_starts=np.concatenate((batch.page_starts, batch.page_starts[-1] + behind)),
+    )
+
+
+def _filled_up(array: NDArray[Number], length: int, value: int) -> NDArray[Number]:
+    filled = np.full(length, value, array.dtype)
+    filled[: len(array)] = array
+    return filled

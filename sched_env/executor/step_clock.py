@@ -6,7 +6,7 @@ import time
 
 import torch
 
-_LEAST_BYTES = 2**20
+_LEAST_BYTES, _MOST_BYTES = 2**20, 2**30
 _REPEATS = 9
 
 
@@ -23,6 +23,7 @@ class StepClock:
     """
 
     def __init__(self, device: torch.device, *, cpu_time: bool = False) -> None:
+        self._device = device
         self._events = None
         self._started_s = 0.0
         self._now_s = time.process_time if cpu_time else time.perf_counter
@@ -37,13 +38,13 @@ class StepClock:
         if self._events is None:
             self._started_s = self._now_s()
         else:
-            self._events[0].record()
+            self._events[0].record(torch.cuda.current_stream(self._device))
 
     def stop(self) -> float:
         """Return the seconds since the start, all work on the device included."""
         if self._events is None:
             return self._now_s() - self._started_s
-        self._events[1].record()
+        self._events[1].record(torch.cuda.current_stream(self._device))
         self._events[1].synchronize()
         return self._events[0].elapsed_time(self._events[1]) * 1e-3
 
@@ -51,9 +52,10 @@ class StepClock:
 def read_bandwidth(device: torch.device, num_bytes: int) -> float:
     """Return the fastest that ``device`` read ``num_bytes`` of memory, in bytes/s.
 
-    A footprint that fits in a cache is read from the cache, as weights of that size are.
+    A footprint that fits in a cache is read from the cache, as weights of that size are. More than
+    1 GiB is as slow as 1 GiB.
     """
-    count = max(num_bytes, _LEAST_BYTES) // 4
+    count = min(max(num_bytes, _LEAST_BYTES), _MOST_BYTES) // 4
     numbers = torch.ones(count, device=device)
     copy = torch.empty_like(numbers)
     clock = StepClock(device)

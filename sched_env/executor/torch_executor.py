@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sched_env.engine.world import World
+from sched_env.errors import ConfigError
 from sched_env.executor.attention import plan_attention
 from sched_env.executor.block_tables import BlockTables
 from sched_env.executor.decode_graphs import DecodeGraphs
@@ -138,11 +139,20 @@ class TorchExecutor:
 
         Returns:
             The most likely token behind each chunk, and the measured time in seconds.
+
+        Raises:
+            ConfigError: The device's memory is too small for the step.
         """
-        if self._graphs is not None:
-            self._graphs.prepare(pack(chunks, self.tables))
-        self._clock.start()
-        following = self.logits(chunks, tokens).argmax(-1).tolist()
+        try:
+            if self._graphs is not None:
+                self._graphs.prepare(pack(chunks, self.tables))
+            self._clock.start()
+            following = self.logits(chunks, tokens).argmax(-1).tolist()
+        except torch.OutOfMemoryError:
+            raise ConfigError(
+                f"{self.device} has too little memory left for a step of {len(tokens)} tokens: "
+                "give fewer blocks (num_blocks) or fewer tokens a step (max_num_batched_tokens)"
+            ) from None
         return following, self._clock.stop()
 
     def logits(self, chunks: Sequence[Chunk], tokens: NDArray[np.int64]) -> Tensor:

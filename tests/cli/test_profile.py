@@ -36,7 +36,7 @@ def test_fit_writes_a_profile_that_a_configuration_takes(table, model, tmp_path,
     assert (folder / "residuals.png").is_file() == can_plot()
     errors = json.loads((out / "fit.json").read_text())[GROUP]
     assert set(errors) == {"decode", "prefill", "mixed"}
-    assert set(errors["decode"]) == {"num_steps", "mape_pct", "p95_pct"}
+    assert set(errors["decode"]) == {"num_steps", "mape_pct", "p95_pct", "median_ratio"}
     provenance = json.loads((folder / "profile.json").read_text())["provenance"]
     assert provenance["table"] == "t.csv"
     assert (folder / "steps.csv").is_file()

@@ -153,6 +153,7 @@ def test_errors_are_counted_by_phase() -> None:
     errors = errors_by_phase(steps, off)
     assert errors[DECODE].mape_pct == pytest.approx(10.0)
     assert errors[MIXED].p95_pct == pytest.approx(5.0)
+    assert errors[MIXED].median_ratio == pytest.approx(0.95)
     assert sum(one.num_steps for one in errors.values()) == len(steps)
 
 

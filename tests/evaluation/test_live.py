@@ -68,16 +68,27 @@ def trace_file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
 def test_the_command_runs_policies_on_the_model(
-    trace_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    device: str,
+    trace_file: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
+    if device == "cuda":
+        request.getfixturevalue("cuda")
     out = tmp_path / "out"
     options = ["--policies", "fcfs,aging", "--trace", trace_file, "--load", "own", "--seeds", "1"]
     server = [f"scheduler.{name}={value}" for name, value in SMALL.items()]
-    live = ["--executor", "torch", "--device", "cpu", "--model", "toy", "--split", "all"]
+    live = ["--executor", "torch", "--device", device, "--model", "toy", "--split", "all"]
     assert main(["evaluate", *server, *options, *live, "--out", str(out)]) == 0
     rows = json.loads((out / "results.json").read_text())
     assert [row["clock"] for row in rows] == ["measured", "measured"]
+    assert [row["num_finished"] for row in rows] == [4, 4]
+    assert all(row["mean_tpot_ms"] > 0 for row in rows)
     assert "fcfs" in capsys.readouterr().out
 
 

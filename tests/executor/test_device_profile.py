@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from sched_env.cli.main import main
 from sched_env.errors import ConfigError
 from sched_env.executor.device_profile import ProfileRequest, profile_device
 from sched_env.executor.profile import MeasuredStep, place_step
-from sched_env.executor.step_grid import StepPoint
+from sched_env.executor.shapes import SHAPES
+from sched_env.executor.step_clock import read_bandwidth
+from sched_env.executor.step_grid import GridLimits, StepPoint, step_grid
 from sched_env.executor.step_table import COLUMNS, StepTableHead, step_table
 from sched_env.executor.torch_executor import TorchExecutor
 from tests.executor.small_models import TINY
@@ -49,6 +52,16 @@ def test_steps_below_the_floor_are_left_out_and_listed() -> None:
     assert profile.provenance["bandwidth_was"] == "given"
     with pytest.raises(ConfigError, match=r"faster than memory of 0\.0 GB/s allows"):
         profile_device(ProfileRequest(**SMALL, bandwidth=1e3), "test")
+
+
+def test_a_profile_whose_time_is_up_holds_steps_of_all_kinds() -> None:
+    whole = profile_device(ProfileRequest(**SMALL, bandwidth=1e15), "test")
+    part = profile_device(ProfileRequest(**SMALL, bandwidth=1e15, max_seconds=1e-9), "test")
+    assert len(part.steps) == 1
+    assert part.provenance["num_points"] == len(whole.steps)
+    points = [step.point for step in whole.steps]
+    limits = GridLimits(**whole.provenance["limits"])
+    assert points == step_grid(limits)
 
 
 def test_a_time_below_the_floor_is_impossible() -> None:
@@ -109,6 +122,7 @@ def test_profile_run_writes_a_table_and_how_it_was_made(
         (["--repeats", "0"], "repeats 0 is not allowed"),
         (["--bandwidth", "nan"], "bandwidth nan is not allowed"),
         (["--max-context", "-5"], "max_context_tokens -5 is not allowed"),
+        (["--max-seconds", "0"], "max_seconds 0 is not allowed"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(
@@ -121,10 +135,35 @@ def test_wrong_options_are_refused_in_one_line(
     assert len(error.splitlines()) == 1
 
 
+def test_a_bandwidth_is_plausible() -> None:
+    cpu = torch.device("cpu")
+    assert 1e8 < read_bandwidth(cpu, 2**20) < 1e13
+
+
 @pytest.mark.gpu
 def test_a_profile_on_cuda(cuda: str, tmp_path: Path) -> None:
-    options = ["--max-num-seqs", "9", "--max-num-batched-tokens", "64", "--max-context", "128"]
+    options = ["--max-num-seqs", "9", "--max-num-batched-tokens", "2048", "--max-context", "2048"]
     arguments = ["profile", "run", "--device", cuda, "--out", str(tmp_path), *options]
-    assert main(arguments) == 0
+    assert main([*arguments, "--repeats", "3", "--model", "llama-1b"]) == 0
     rows = read_rows(tmp_path / "steps.csv")
     assert {row["precision"] for row in rows} == {"bf16"}
+    assert {row["phase"] for row in rows} == {"decode", "prefill", "mixed"}
+    said = json.loads((tmp_path / "profile.json").read_text())
+    assert said["bandwidth_bytes_per_s"] > 1e11
+    assert len(said["rejected"]) <= len(rows) / 100
+    sizes = ("n_decode", "ctx", "prefill_tokens", "prefill_past")
+    times_ms = {tuple(int(row[size]) for size in sizes): float(row["ms"]) for row in rows}
+    # 2,048 tokens of 1.2 G weights are 5 TFLOP: no GPU does that in the time of one token.
+    assert times_ms[0, 0, 2048, 0] > 2 * times_ms[1, 16, 0, 0]
+    # A graph's step of one token is not far from the time in which the weights are read.
+    least_ms = 1e3 * 2 * SHAPES["llama-1b"].step_parameters / said["bandwidth_bytes_per_s"]
+    assert times_ms[1, 16, 0, 0] < 10 * least_ms
+
+
+@pytest.mark.gpu
+def test_a_bandwidth_on_cuda(cuda: str) -> None:
+    device = torch.device(cuda)
+    before = torch.cuda.memory_allocated(device)
+    assert 1e11 < read_bandwidth(device, 2**34) < 2e13
+    assert torch.cuda.memory_allocated(device) == before
+    assert torch.cuda.max_memory_allocated(device) < before + 2**32

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sched_env.executor.block_tables import BlockTables
-from sched_env.executor.packed_batch import Chunk, pack, pad_decodes
+from sched_env.executor.packed_batch import NOBODY, Chunk, pack, pad_decodes
 
 
 def filled_tables() -> BlockTables:
@@ -31,16 +31,20 @@ def test_padding_keeps_decodes_and_adds_sequences_of_the_spare_block() -> None:
     tables = filled_tables()
     batch = pack([Chunk(0, 9, 1, 3), Chunk(1, 4, 1, 2)], tables)
     assert batch.is_decode_only
-    padded = pad_decodes(batch, 4, 4, spare_block=8, block_size=4)
-    assert padded.pages.reshape(4, 4).tolist() == [
-        [0, 3, 4, 8],
-        [1, 2, 8, 8],
-        [8, 8, 8, 8],
-        [8, 8, 8, 8],
-    ]
+    padded = pad_decodes(batch, 4, 9, spare_block=8, block_size=4)
+    assert padded.pages.tolist() == [0, 3, 4, 1, 2, 8, 8, 8, 8]
+    assert padded.page_starts.tolist() == [0, 3, 5, 6, 7]
     assert padded.slots.tolist() == [17, 8, 32, 32]
     assert padded.key_lengths.tolist() == [10, 5, 1, 1]
-    assert padded.page_starts.tolist() == [0, 4, 8, 12, 16]
+    assert padded.positions.tolist() == [9, 4, 0, 0]
+
+
+def test_padding_alone_writes_into_the_spare_block() -> None:
+    padded = pad_decodes(NOBODY, 2, 4, spare_block=8, block_size=4)
+    assert padded.pages.tolist() == [8, 8, 8, 8]
+    assert padded.page_starts.tolist() == [0, 1, 2]
+    assert padded.slots.tolist() == [32, 32]
+    assert padded.key_lengths.tolist() == [1, 1]
 
 
 def test_blocks_return_to_the_pool() -> None:

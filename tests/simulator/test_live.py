@@ -122,6 +122,14 @@ def test_the_real_model_serves_a_trace_and_its_times_add_up() -> None:
     assert result.busy_s != simulate(table(12), "fcfs", env_of(ESTIMATE), seed=3).busy_s
 
 
+@pytest.mark.gpu
+def test_a_model_on_cuda_serves_a_trace(cuda: str) -> None:
+    live = env_of(LiveCost(device=cuda, estimate=ESTIMATE))
+    result = simulate(table(), "fcfs", live, seed=3)
+    assert (result.requests["finish_reason"] > 0).all()
+    assert 0.0 < result.busy_s <= result.span_s
+
+
 def test_the_real_model_runs_an_environment() -> None:
     config = env_of(LiveCost(estimate=ESTIMATE)).to_dict()
     env = gym.make("sched_env/ContinuousBatching-v0", config=config)
