@@ -17,7 +17,7 @@ _LEAST_CAPABILITY = (8, 0)
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of that name.
+    """Return the device of that name, a CUDA device with its number.
 
     Raises:
         ConfigError: It is no device that the executor runs on, or it is not there.
@@ -29,8 +29,9 @@ def device_of(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device {name!r} is not supported: give cpu, cuda or cuda:N")
     if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
         count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
+        if device.index >= count:
             raise ConfigError(
                 f"device {name!r} is not there (CUDA devices found: {count}): give cpu, or install "
                 "a build of torch for CUDA on a machine that has the device"

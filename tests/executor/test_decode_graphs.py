@@ -132,6 +132,6 @@ def test_graphs_equal_eager_execution_on_cuda(cuda: str) -> None:
         graphs, executor._graphs = executor._graphs, None
         eager = compute_chunks(executor, tokens, pieces)
         executor._graphs = graphs
-        # Padding may change how keys are split between thread blocks, so the last bit may differ.
-        np.testing.assert_allclose(graphed, eager, rtol=0, atol=0.05)
+        # Padding may change which kernels run, and so how bfloat16 is rounded.
+        np.testing.assert_allclose(graphed, eager, rtol=0, atol=0.1)
     assert len(graphs._replays) > 1

@@ -109,7 +109,7 @@ def test_devices_that_are_not_there_are_named() -> None:
         TorchExecutor(TINY, 2**40, 16)
 
 
-BFLOAT16_TOLERANCE = 0.08
+BFLOAT16_TOLERANCE = 0.1
 """bfloat16 keeps 8 bits; logits have a spread of about 1, and on a CPU they are off by 0.03."""
 
 HALVES = [pytest.param("cpu", id="cpu"), pytest.param("cuda", id="cuda", marks=pytest.mark.gpu)]
@@ -144,5 +144,5 @@ def test_bfloat16_outputs_survive_preemption(device: str, request: pytest.Fixtur
 
 @pytest.mark.gpu
 def test_memory_that_cuda_lacks_is_a_clear_error(cuda: str) -> None:
-    with pytest.raises(ConfigError, match=r"GiB that cuda has: .* fewer blocks"):
+    with pytest.raises(ConfigError, match=r"GiB that cuda:0 has: .* fewer blocks"):
         TorchExecutor(shape_of("llama-8b"), 2**24, 16, device=cuda)
