@@ -19,12 +19,16 @@ SCORE_TAG = "eval/goodput_weighted"
 POLISH_TAG = "eval/polish_goodput_weighted"
 """The same of a policy that is being polished, on the scenarios of the search."""
 
+TTFT_TAIL_TAG = "latency/ttft_p95_s"
+"""Mean P95 TTFT, which an objective may weigh against goodput."""
+
 TAGS: dict[str, tuple[str, float]] = {
     "slo_attainment": ("slo/attainment", 1.0),
     "goodput_weighted": ("slo/goodput_weighted", 1.0),
     "request_goodput": ("slo/goodput_rps", 1.0),
     "num_rejected_per_request": ("slo/rejected_per_request", 1.0),
     "p50_ttft_ms": ("latency/ttft_p50_s", 1e-3),
+    "p95_ttft_ms": (TTFT_TAIL_TAG, 1e-3),
     "p99_ttft_ms": ("latency/ttft_p99_s", 1e-3),
     "p99_tpot_ms": ("latency/tpot_p99_s", 1e-3),
     "p99_e2el_ms": ("latency/e2el_p99_s", 1e-3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +45,14 @@ from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.score_search.files import looks_csv
 from sched_env.agents.score_search.search import Look, polish
-from sched_env.agents.tags import POLISH_TAG, SCORE_TAG, tag_means, validation_curves
+from sched_env.agents.tags import (
+    POLISH_TAG,
+    SCORE_TAG,
+    TTFT_TAIL_TAG,
+    VALIDATION,
+    tag_means,
+    validation_curves,
+)
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
@@ -258,7 +266,8 @@ class TrainingRun:
             curves |= self.judges.episodes.curves(policy)
         for tag, value in curves.items():
             self.model.logger.record(tag, value)
-        score = curves[SCORE_TAG]
+        tail_s = curves.get(VALIDATION + TTFT_TAIL_TAG, math.nan)
+        score = self.experiment.objective.worth(curves[SCORE_TAG], tail_s)
         if all(score > entry["score"] for entry in self.history):
             self.best = {name: one.clone() for name, one in self.average.weights.items()}
         self.history.append({"decisions": num_decisions, "score": score})
@@ -345,6 +354,6 @@ class TrainingRun:
         tuning = experiment.tuning.replace(
             iterations=experiment.polish_iterations, step_size=experiment.polish_step_size
         )
-        result = polish(policy, experiment.env, tuning, experiment.seed, show)
+        result = polish(policy, experiment.env, tuning, experiment.seed, show, experiment.objective)
         write_text(self.folder.polish_file, looks_csv(result.looks))
         return result.policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from sched_env.config.tuning import TuningConfig
 from sched_env.engine.layout import Layout
 from sched_env.engine.setup import run_world
 from sched_env.errors import TraceError
+from sched_env.metrics.latency import percentiles, ttft_s
 from sched_env.metrics.slo import goodput_weighted
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
@@ -37,6 +39,18 @@ class Budget:
     num_requests: int = 0
     num_decisions: int = 0
     num_runs: int = 0
+
+
+class Outcome(NamedTuple):
+    """How a policy does on a set of scenarios.
+
+    Attributes:
+        goodput: Mean weighted goodput.
+        p95_ttft_s: Mean P95 TTFT of the scenarios in which a request had a token; NaN for none.
+    """
+
+    goodput: float
+    p95_ttft_s: float
 
 
 @dataclass(frozen=True)
@@ -139,20 +153,23 @@ class ScenarioSet:
             policy.check_layout(world.layout)
             self._runs.append(DecidingRun(world, policy))
 
-    def goodput(self, policy: ExportedPolicy) -> float:
-        """Return the mean weighted goodput of a policy over the scenarios."""
-        values = []
+    def outcome(self, policy: ExportedPolicy) -> Outcome:
+        """Return how a policy does, as means over the scenarios."""
+        goodputs, tails_s = [], []
         for run, length in zip(self._runs, self._lengths, strict=True):
             run.use(policy)
             run.begin()
             while not run.advance(_DECISIONS_PER_CALL):
                 pass
             result = read_result(run.world, 0, length, run.num_decisions, 0)
-            values.append(goodput_weighted(result.requests))
+            goodputs.append(goodput_weighted(result.requests))
+            tails_s.append(percentiles(ttft_s(result.requests), (95,))[95])
             self._budget.num_requests += length
             self._budget.num_decisions += run.num_decisions
             self._budget.num_runs += 1
-        return float(np.mean(values))
+        known_s = [tail_s for tail_s in tails_s if math.isfinite(tail_s)]
+        tail_s = float(np.mean(known_s)) if known_s else math.nan
+        return Outcome(float(np.mean(goodputs)), tail_s)
 
 
 def layout_of(env: EnvConfig) -> Layout:

@@ -26,6 +26,7 @@ from sched_env.agents.score_search.scenarios import (
 from sched_env.agents.score_search.space import ScoreSpace
 from sched_env.agents.score_search.weights import WeightSpace
 from sched_env.config import EnvConfig
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import TuningConfig
 from sched_env.policy.card import Scalar
 from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy
@@ -47,6 +48,7 @@ class Look:
         iteration: Generations before it.
         train_goodput: Mean over the last generation's candidates; None before the first.
         validation_goodput: Of the averaged mean of the search distribution.
+        validation_p95_ttft_s: Its mean P95 TTFT.
         num_requests: Simulated up to here.
         is_best: Whether it is the best look so far.
     """
@@ -54,6 +56,7 @@ class Look:
     iteration: int
     train_goodput: float | None
     validation_goodput: float
+    validation_p95_ttft_s: float
     num_requests: int
     is_best: bool
 
@@ -93,6 +96,7 @@ def search(
     tuning: TuningConfig,
     seed: int = 0,
     progress: Callable[[int, Look], None] | None = None,
+    objective: ObjectiveConfig | None = None,
 ) -> SearchResult:
     """Tune a linear score on the training split of the environment's traces.
 
@@ -101,13 +105,14 @@ def search(
         tuning: How long and on what to search.
         seed: Decides everything: the candidates and the scenarios.
         progress: Called after each generation with its number and the last look.
+        objective: What the best candidate is best at; goodput by default.
 
     Raises:
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
     space, budget = ScoreSpace(layout_of(env), env.observation.screen), Budget()
-    keeper = evolve(space, env, tuning, seed, budget, progress)
+    keeper = evolve(space, env, tuning, seed, budget, progress, objective)
     card = _training(env, tuning, seed, keeper, budget)
     return SearchResult(space.policy(keeper.best, NAME, training=card), tuple(keeper.looks), budget)
 
@@ -118,6 +123,7 @@ def polish(
     tuning: TuningConfig,
     seed: int = 0,
     progress: Callable[[int, Look], None] | None = None,
+    objective: ObjectiveConfig | None = None,
 ) -> SearchResult:
     """Go on from a policy: search its last layer and its prior for final goodput.
 
@@ -127,13 +133,14 @@ def polish(
         tuning: How long and on what to search.
         seed: Decides everything: the candidates and the scenarios.
         progress: Called after each generation with its number and the last look.
+        objective: What the best candidate is best at; goodput by default.
 
     Raises:
         ModuleNotFoundError: The extra ``tune`` is not installed.
         PolicyError: The policy is of another kind, or does not fit the environment.
     """
     space, budget = WeightSpace(policy), Budget()
-    keeper = evolve(space, seen_by(policy, env), tuning, seed, budget, progress)
+    keeper = evolve(space, seen_by(policy, env), tuning, seed, budget, progress, objective)
     best = [look for look in keeper.looks if look.is_best][-1]
     before = dict(policy.card.training)
     if SEARCH_BUDGET in before:
@@ -147,6 +154,7 @@ def polish(
         "polish_kept_iteration": best.iteration,
         "validation_goodput": best.validation_goodput,
         "validation_goodput_before_polish": keeper.looks[0].validation_goodput,
+        **_tail(keeper, best),
     }
     made = space.policy(keeper.best, policy.name, training=card)
     return SearchResult(made, tuple(keeper.looks), budget)
@@ -159,6 +167,7 @@ def evolve(
     seed: int,
     budget: Budget,
     progress: Callable[[int, Look], None] | None = None,
+    objective: ObjectiveConfig | None = None,
 ) -> _Keeper:
     """Run the evolution strategy from the zero vector of ``space``; return what it kept."""
     import cmaes
@@ -175,28 +184,35 @@ def evolve(
     strategy = cmaes.SepCMA(
         mean=start, sigma=tuning.step_size, seed=seed % 2**32, population_size=tuning.population
     )
-    keeper = _Keeper(space, validation, budget)
+    objective = objective or ObjectiveConfig()
+    keeper = _Keeper(space, validation, budget, objective)
     keeper.look(0, None, start)
     average = start
     for iteration in range(1, tuning.iterations + 1):
         conditions = train.draw(tuning.scenarios, seed, iteration)
         scenarios = ScenarioSet(conditions, space.policy(start), budget)
         vectors = [strategy.ask() for _ in range(tuning.population)]
-        values = [scenarios.goodput(space.policy(vector)) for vector in vectors]
-        strategy.tell([(one, -value) for one, value in zip(vectors, values, strict=True)])
+        outcomes = [scenarios.outcome(space.policy(vector)) for vector in vectors]
+        costs = [-objective.worth(*outcome) for outcome in outcomes]
+        strategy.tell(list(zip(vectors, costs, strict=True)))
         average = _SHARE_OF_OLD * average + (1.0 - _SHARE_OF_OLD) * strategy.mean
         if iteration % tuning.validate_every == 0 or iteration == tuning.iterations:
-            keeper.look(iteration, float(np.mean(values)), average)
+            train_goodput = float(np.mean([outcome.goodput for outcome in outcomes]))
+            keeper.look(iteration, train_goodput, average)
         if progress is not None:
             progress(iteration, keeper.looks[-1])
     return keeper
 
 
 class _Keeper:
-    """Keeps the vector with the best goodput on the validation scenarios."""
+    """Keeps the vector that is worth most on the validation scenarios."""
 
-    def __init__(self, space: Space, validation: ScenarioSet, budget: Budget) -> None:
+    def __init__(
+        self, space: Space, validation: ScenarioSet, budget: Budget, objective: ObjectiveConfig
+    ) -> None:
         self._space, self._validation, self._budget = space, validation, budget
+        self.objective = objective
+        self._most = -np.inf
         self.best: NDArray[np.float64] = np.zeros(space.size)
         self.looks: list[Look] = []
 
@@ -204,13 +220,13 @@ class _Keeper:
         self, iteration: int, train_goodput: float | None, vector: NDArray[np.float64]
     ) -> None:
         """Judge a vector; keep a copy if it is the best so far."""
-        goodput = self._validation.goodput(self._space.policy(vector))
-        best = max((one.validation_goodput for one in self.looks), default=-np.inf)
-        is_best = goodput > best
+        outcome = self._validation.outcome(self._space.policy(vector))
+        worth = self.objective.worth(*outcome)
+        is_best = worth > self._most
         if is_best:
-            self.best = np.array(vector)
+            self.best, self._most = np.array(vector), worth
         requests = self._budget.num_requests
-        self.looks.append(Look(iteration, train_goodput, goodput, requests, is_best))
+        self.looks.append(Look(iteration, train_goodput, *outcome, requests, is_best))
 
 
 def _training(
@@ -238,4 +254,13 @@ def _training(
         "kv_factors": tuning.kv_factors,
         "length_prediction": env.service.length_prediction.kind,
         "shed_hopeless": env.service.shed_hopeless,
+        **_tail(keeper, best),
     }
+
+
+def _tail(keeper: _Keeper, best: Look) -> dict[str, Scalar]:
+    """Return what a card says of the P95 TTFT where the search cared for it."""
+    weight = keeper.objective.p95_ttft_weight
+    if weight == 0.0:
+        return {}
+    return {"p95_ttft_weight": weight, "validation_p95_ttft_s": best.validation_p95_ttft_s}

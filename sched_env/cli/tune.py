@@ -21,6 +21,7 @@ from sched_env.config import (
     list_configs,
     load_config,
 )
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.yaml_text import read_yaml_mapping
 from sched_env.errors import PolicyError
 
@@ -71,7 +72,7 @@ def run(arguments: TuneArguments) -> None:
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
-    name, env, tuning = _settings(arguments)
+    name, env, tuning, objective = _settings(arguments)
     start = None if arguments.start is None else _start(arguments.start)
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
     folder = open_search_folder(Path(place), env, tuning, arguments.seed)
@@ -80,20 +81,22 @@ def run(arguments: TuneArguments) -> None:
         if look.iteration == iteration:
             print(
                 f"generation {iteration}: validation goodput {look.validation_goodput:.4f}, "
+                f"P95 TTFT {look.validation_p95_ttft_s:.2f} s, "
                 f"{look.num_requests:,} requests simulated",
                 flush=True,
             )
 
     if start is None:
-        result = search(env, tuning, arguments.seed, show)
+        result = search(env, tuning, arguments.seed, show, objective)
     else:
-        result = polish(start, env, tuning, arguments.seed, show)
+        result = polish(start, env, tuning, arguments.seed, show, objective)
     policy = write_search(result, folder)
-    best = max(look.validation_goodput for look in result.looks)
+    first, best = result.looks[0], [look for look in result.looks if look.is_best][-1]
+    spent = result.budget
     print(
-        f"validation goodput {result.looks[0].validation_goodput:.4f} at the start, {best:.4f} "
-        f"at best; search budget {result.budget.num_requests:,} simulated requests, "
-        f"{result.budget.num_decisions:,} decisions"
+        f"validation goodput {first.validation_goodput:.4f} at the start, "
+        f"{best.validation_goodput:.4f} at best; search budget {spent.num_requests:,} simulated "
+        f"requests, {spent.num_decisions:,} decisions"
     )
     print(f"policy: {policy}")
 
@@ -113,11 +116,15 @@ def _start(policy: str) -> ExportedPolicy:
     return found
 
 
-def _settings(arguments: TuneArguments) -> tuple[str, EnvConfig, TuningConfig]:
-    """Return a name for the folder, the environment and how to search."""
+def _settings(
+    arguments: TuneArguments,
+) -> tuple[str, EnvConfig, TuningConfig, ObjectiveConfig]:
+    """Return a name for the folder, the environment, how to search and for what."""
+    objective = ObjectiveConfig()
     loaded = load_config(model_of(arguments.config), arguments.config, arguments.overrides)
     if isinstance(loaded, ExperimentConfig):
         name, env, tuning = loaded.name, loaded.env, loaded.tuning
+        objective = loaded.objective
     else:
         assert isinstance(loaded, EnvConfig)
         name, env, tuning = Path(arguments.config).stem, loaded, TuningConfig()
@@ -125,7 +132,7 @@ def _settings(arguments: TuneArguments) -> tuple[str, EnvConfig, TuningConfig]:
         env = env.replace(trace=tuple(value_lists.names(arguments.trace, "--trace")))
     if arguments.iterations is not None:
         tuning = tuning.replace(iterations=arguments.iterations)
-    return name, env, tuning
+    return name, env, tuning, objective
 
 
 def model_of(name_or_path: str) -> type[ExperimentConfig] | type[EnvConfig]:

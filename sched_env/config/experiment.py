@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Self
 
 import pydantic
 
 from sched_env.config.agent import AgentConfig
 from sched_env.config.env import EnvConfig, Names, Split
-from sched_env.config.model import ConfigModel, Count, CountOrZero, Positive, Seed, Text
+from sched_env.config.model import (
+    ConfigModel,
+    Count,
+    CountOrZero,
+    NonNegative,
+    Positive,
+    Seed,
+    Text,
+)
 from sched_env.config.tuning import TuningConfig
 
 
@@ -36,6 +45,23 @@ class ConditionsConfig(ConfigModel):
 
     kv_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
     """Multiples of the environment's num_blocks."""
+
+
+class ObjectiveConfig(ConfigModel):
+    """What policies are chosen by, in training and in a search: goodput, less what waits cost."""
+
+    p95_ttft_weight: NonNegative = 0.0
+    """Weighted goodput that is given up for a second less of P95 TTFT; 0: goodput alone."""
+
+    def worth(self, goodput: float, p95_ttft_s: float) -> float:
+        """Return weighted goodput less the cost of the P95 TTFT; without a token that costs 0.
+
+        Args:
+            goodput: Weighted goodput, 0 to 1.
+            p95_ttft_s: P95 TTFT in seconds, NaN where no request had a token.
+        """
+        cost = self.p95_ttft_weight * p95_ttft_s
+        return goodput - cost if math.isfinite(cost) else goodput
 
 
 class ExperimentConfig(ConfigModel):
@@ -66,6 +92,9 @@ class ExperimentConfig(ConfigModel):
 
     evaluate_every_decisions: CountOrZero = 50_000
     """Decisions between two evaluations on the validation split; 0: none before the end."""
+
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """What the best policy is best at, on the validation split and in searches."""
 
     comparison: ComparisonConfig = ComparisonConfig()
     """The comparison with heuristics."""

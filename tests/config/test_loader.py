@@ -36,6 +36,8 @@ def test_every_shipped_file_is_valid(name: str) -> None:
         assert isinstance(experiment.cost, TwoRegimeCost | AffineCost)
     elif kind == "trace":
         assert load_config(EnvConfig, "h100_8b_small_kv", [f"extends={name}"]).trace
+    elif kind == "objective":
+        assert load_config(ExperimentConfig, "azure_conv", [f"extends={name}"]).objective
     elif name == "env/decode_scheduling":
         assert load_config(DecodeSchedulingConfig, name)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from sched_env.agents.score_search.search import search
 from sched_env.agents.score_search.space import ScoreSpace
 from sched_env.cli.main import main
 from sched_env.config import EnvConfig, TuningConfig
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.metrics.slo import goodput_weighted
 from sched_env.policy.format import write_policy
 from sched_env.policy.registry import resolve_policy
@@ -47,6 +49,22 @@ def env() -> EnvConfig:
 @pytest.fixture(scope="module")
 def found(env):
     return search(env, SMALL, seed=3)
+
+
+def test_an_objective_that_cares_for_the_tail_keeps_a_shorter_one(env, found):
+    latency = ObjectiveConfig(p95_ttft_weight=0.5)
+    waits = search(env, SMALL, seed=3, objective=latency)
+
+    def worth(look):
+        return latency.worth(look.validation_goodput, look.validation_p95_ttft_s)
+
+    best = [look for look in waits.looks if look.is_best][-1]
+    assert worth(best) == max(map(worth, waits.looks))
+    assert waits.policy.card.training["validation_p95_ttft_s"] == best.validation_p95_ttft_s
+    assert waits.policy.card.training["p95_ttft_weight"] == 0.5
+    assert "p95_ttft_weight" not in found.policy.card.training
+    assert waits.looks[1] != found.looks[1]
+    assert latency.worth(0.8, math.nan) == 0.8
 
 
 def test_the_best_mean_on_the_validation_split_is_kept(found):
@@ -94,12 +112,14 @@ def test_a_scenario_is_worth_what_a_simulation_of_it_gives(env):
     policy = ScoreSpace(layout_of(env)).policy(np.full(ScoreSpace(layout_of(env)).size, 0.1))
     budget = Budget()
     scenarios = ScenarioSet(conditions, policy, budget)
-    values = [scenarios.goodput(policy), scenarios.goodput(policy)]
-    expected = [
-        goodput_weighted(simulate(one.table, policy, one.env, seed=one.seed).requests)
-        for one in conditions
-    ]
-    assert values == [float(np.mean(expected))] * 2
+    outcomes = [scenarios.outcome(policy), scenarios.outcome(policy)]
+    runs = [simulate(one.table, policy, one.env, seed=one.seed).requests for one in conditions]
+    tails_s = [np.nanpercentile(requests["first_token_s"] - requests["arrival_time_s"], 95)
+               for requests in runs]  # fmt: skip
+    goodput = float(np.mean([goodput_weighted(requests) for requests in runs]))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].goodput == goodput
+    assert outcomes[0].p95_ttft_s == pytest.approx(np.mean(tails_s))
     assert budget.num_runs == 6
 
 
