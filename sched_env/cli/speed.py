@@ -172,7 +172,7 @@ def batched_env(num_envs: int, load: Load | None = None, num_threads: int = 1) -
     def loop() -> int:
         nonlocal mask
         for draw in draws:
-            _draw_legal(mask, draw, actions)
+            draw_legal(mask, draw, actions)
             _, _, _, _, infos = envs.step(actions)
             mask = infos["action_mask"]
         return draws.size
@@ -202,7 +202,7 @@ def make_envs(num_envs: int, load: Load | None, num_threads: int = 1) -> gym.vec
 
 
 @numba.njit
-def _draw_legal(
+def draw_legal(
     masks: npt.NDArray[np.int8], draws: npt.NDArray[np.float64], actions: npt.NDArray[np.int64]
 ) -> None:
     """Fill ``actions`` (n,) with one of each row's legal ones, by ``draws`` (n,) in [0, 1)."""
