@@ -7,7 +7,8 @@
         environment.json     versions and machine
         events.out.tfevents* TensorBoard; baselines/<name>/ holds those of the heuristics
         progress.csv         one row an update
-        polish.csv           one row a look of the search that ended the training, if there was one
+        polish.csv           one row a look of the search after PPO, if there was one
+        teachers.csv         one row a condition: who taught the policy at the end, if anybody did
         checkpoints/         the newest states to continue from
         policy/              the exported policy
         summary.json         what came out; its presence says that the run is complete
@@ -55,6 +56,11 @@ class RunFolder:
     def polish_file(self) -> Path:
         """Return the path of the table with one row a look of the search that ended it."""
         return self.path / "polish.csv"
+
+    @property
+    def teachers_file(self) -> Path:
+        """Return the path of the table with one row a condition: who taught the policy there."""
+        return self.path / "teachers.csv"
 
     @property
     def checkpoints(self) -> Path:

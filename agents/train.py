@@ -29,6 +29,7 @@ from sched_env.agents.checkpoint import (
     restore_model,
     save_checkpoint,
 )
+from sched_env.agents.cloning import clone, teachers_csv
 from sched_env.agents.export import (
     MaskedActor,
     env_layout,
@@ -323,6 +324,9 @@ class TrainingRun:
         trained = MaskedActor(actor, prior)
         if self.experiment.polish_iterations:
             policy = self._polished(policy)
+        if self.experiment.clone_pieces:
+            policy = self._cloned(policy)
+        if self.experiment.polish_iterations or self.experiment.clone_pieces:
             trained = torch_actor(policy)
         write_policy(self.folder.policy, policy.weights, policy.card)
         parity = visited_parity(self.env, trained, self.folder.policy)
@@ -338,6 +342,17 @@ class TrainingRun:
         }
         write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
+
+    def _cloned(self, policy: ExportedPolicy) -> ExportedPolicy:
+        """Return the policy after it has learned from a teacher for each condition."""
+        experiment = self.experiment
+        tuning, conditions = experiment.tuning, experiment.conditions
+        tuning = tuning.replace(
+            slo_factors=conditions.slo_factors, kv_factors=conditions.kv_factors
+        )
+        result = clone(policy, experiment.env, tuning, experiment.seed, experiment.clone_pieces)
+        write_text(self.folder.teachers_file, teachers_csv(result.teachers))
+        return result.policy
 
     def _polished(self, policy: ExportedPolicy) -> ExportedPolicy:
         """Return the policy after the search that ends the training; write how that went."""

@@ -35,7 +35,9 @@ from sched_env.simulator.simulate import seen_by
 NAME = "tuned_linear"
 ALGORITHM = "sep-CMA-ES"
 
-_VALIDATION_DRAW = 2**31
+VALIDATION_DRAW = 2**31
+"""Number of the draw of the validation scenarios of a seed."""
+
 _SHARE_OF_OLD = 0.8
 """Of the running average of the means, per generation."""
 
@@ -176,7 +178,7 @@ def evolve(
     train = ScenarioSource(env, tuning, "train")
     validation = ScenarioSet(
         ScenarioSource(env, tuning, "validation").draw(
-            tuning.validation_scenarios, seed, _VALIDATION_DRAW
+            tuning.validation_scenarios, seed, VALIDATION_DRAW
         ),
         space.policy(start),
         budget,

@@ -109,11 +109,17 @@ class ExperimentConfig(ConfigModel):
     polish_step_size: Positive = 0.06
     """First standard deviation of that search; it begins nearer to its end than ``tuning`` does."""
 
+    clone_pieces: CountOrZero = 0
+    """Pieces of the training split, for each condition and round, on which the policy learns at the
+    very end from the best of its own variants under each condition; 0: not at all."""
+
     @pydantic.model_validator(mode="after")
-    def _check_polish(self) -> Self:
-        if self.polish_iterations and self.agent.network != "pointer":
-            raise ValueError(
-                f"polish_iterations {self.polish_iterations} needs agent.network pointer, not "
-                f"{self.agent.network}: set one of the two"
-            )
+    def _check_network(self) -> Self:
+        for key in ("polish_iterations", "clone_pieces"):
+            value = getattr(self, key)
+            if value and self.agent.network != "pointer":
+                raise ValueError(
+                    f"{key} {value} needs agent.network pointer, not {self.agent.network}: "
+                    "set one of the two"
+                )
         return self
