@@ -49,7 +49,9 @@ from sched_env.engine.schedule import schedule_running
 from sched_env.engine.sizes import (
     blocks_for,
     blocks_to_grow,
+    decode_tokens_left,
     is_decoding,
+    is_next_decode,
     tokens_left,
 )
 from sched_env.engine.waiting import dequeue, enqueue
@@ -129,19 +131,18 @@ def put_decodes_first(state: Any) -> None:
 @compiled_part
 def read_ledger(state: Any) -> None:
     """Count what the running requests and those admitted so far will take, prefill in full."""
-    budget, block_size = state.max_num_batched_tokens, state.block_size
-    blocks, prefill, num_decoding, context, at_risk = state.free_blocks, 0, 0, 0, 0
-    predicted, actual = 0.0, 0
-    running = running_of(state)
+    running, block_size = running_of(state), state.block_size
     state.chunk_cap = long_prefill_cap(state)
     state.defers_prefill = prefill_waits(state)
-    for i in range(state.num_running):
+    position, blocks, context, at_risk, predicted, actual = _read_decodes(state)
+    budget, prefill, num_decoding = state.max_num_batched_tokens - position, 0, position
+    for i in range(position, state.num_running):
         request = running[i]
         outputs = request.num_output_tokens
         tokens = min(tokens_wanted(state, request), budget)
         blocks -= blocks_to_grow(request, tokens, block_size)
         budget -= tokens
-        predicted += max(request.predicted_output_tokens - outputs, 1.0)
+        predicted += decode_tokens_left(request)
         actual += request.stop_at_tokens - outputs
         if is_decoding(request):
             num_decoding += 1
@@ -161,6 +162,30 @@ def read_ledger(state: Any) -> None:
     for i in range(state.num_admitted):
         _enter(state, requests_of(state)[admitted_of(state)[i]])
     _estimate_steps(state)
+
+
+@compiled_part
+def _read_decodes(state: Any) -> tuple[int, int, int, int, float, int]:
+    """Count the decodes that stand first, and what they take of blocks and have left to do.
+
+    It is what the rules come to for a decode, which wants one token. Nothing is written and the
+    processor has nothing to foresee, for most requests of most servers are decodes.
+    """
+    running, block_size = running_of(state), state.block_size
+    blocks, context, at_risk, predicted, actual = state.free_blocks, 0, 0, 0.0, 0
+    position, most = 0, min(state.num_running, state.max_num_batched_tokens)
+    if state.async_scheduling:
+        most = 0
+    while position < most and is_next_decode(running[position]):
+        seat = running[position]
+        outputs = seat.num_output_tokens
+        blocks -= seat.num_computed_tokens == seat.num_blocks * block_size
+        context += seat.prompt_tokens + outputs
+        at_risk += tpot_slack_s(state, seat) < 0.0
+        predicted += decode_tokens_left(seat)
+        actual += seat.stop_at_tokens - outputs
+        position += 1
+    return position, blocks, context, at_risk, predicted, actual
 
 
 @compiled_part

@@ -182,14 +182,15 @@ def deliver(state: Any, iterations: int) -> None:
     state.num_computed_tokens += state.batch_tokens + (iterations - 1) * state.batch_decodes
     if state.batch_decodes > 0:
         state.progress_iteration = state.iteration
-    kept, running = 0, running_of(state)
+    kept, num_new, clock_s, running = 0, 0, state.clock_s, running_of(state)
     knows_blocks = iterations > 1 and state.enable_prefix_caching
     for position in range(state.num_running):
         request = running[position]
         if request.num_scheduled_tokens > 0:
             request.num_scheduled_tokens = 0
             if request.num_computed_tokens == num_tokens(request):
-                append_tokens(state, request, iterations)
+                append_tokens(state, request, iterations, clock_s)
+                num_new += iterations
             if knows_blocks:
                 know_blocks(state, request, request.num_computed_tokens)
             if request.num_output_tokens == request.stop_at_tokens:
@@ -198,4 +199,5 @@ def deliver(state: Any, iterations: int) -> None:
         if kept < position:
             running[kept] = request
         kept += 1
+    state.num_output_tokens += num_new
     state.num_running = kept

@@ -98,7 +98,8 @@ def _receive_token(state: Any, request: Any) -> bool:
     if not has_output:
         return False
     request.num_output_placeholders -= 1
-    append_tokens(state, request, 1)
+    append_tokens(state, request, 1, state.clock_s)
+    state.num_output_tokens += 1
     state.progress_iteration = state.iteration
     if state.enable_prefix_caching:
         know_blocks(state, request, request.num_computed_tokens - request.num_scheduled_tokens)
@@ -118,7 +119,8 @@ def _receive_stale_token(state: Any, row: int) -> None:
     if not has_output:
         return
     count_out(state, request)
-    append_tokens(state, request, 1)
+    append_tokens(state, request, 1, state.clock_s)
+    state.num_output_tokens += 1
     state.progress_iteration = state.iteration
     count_in(state, request)
     lengthen(state, row)

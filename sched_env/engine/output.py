@@ -28,16 +28,18 @@ def itl_bin(interval_s: float) -> int:
 
 
 @compiled_inline
-def append_tokens(state: Any, request: Any, iterations: int) -> None:
-    """Append the output tokens of ``iterations`` batches to a request."""
+def append_tokens(state: Any, request: Any, iterations: int, clock_s: float) -> None:
+    """Append the output tokens of ``iterations`` batches to a request; the caller counts them.
+
+    ``clock_s`` is the clock, for a loop to keep in a register.
+    """
     if request.num_output_tokens == 0:
         first_token(state, request)
         record(state, EVENT_FIRST_TOKEN, requests_of(state)[request.row], 1, 0)
     elif state.num_itl_bins > 0:
         _count_gap(state, request, iterations)
-    request.last_token_s = state.clock_s
+    request.last_token_s = clock_s
     request.num_output_tokens += iterations
-    state.num_output_tokens += iterations
     if iterations > 1:
         _catch_up(state, request, iterations)
 

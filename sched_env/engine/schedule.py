@@ -18,7 +18,7 @@ from sched_env.engine.memory import running_of
 from sched_env.engine.preemption import preempt, victim
 from sched_env.engine.progress import break_livelock, drop_stuck_head
 from sched_env.engine.records import KV_CAPACITY
-from sched_env.engine.sizes import num_tokens
+from sched_env.engine.sizes import is_next_decode
 from sched_env.engine.waiting import reorder
 
 
@@ -82,12 +82,9 @@ def _schedule_decodes(state: Any) -> int:
     running, block_size, free_blocks = running_of(state), state.block_size, state.free_blocks
     context, position = 0, 0
     most = min(state.num_running, state.max_num_batched_tokens)
-    while position < most:
+    while position < most and is_next_decode(running[position]):
         seat = running[position]
         computed = seat.num_computed_tokens
-        is_decode = seat.num_output_tokens > 0 and num_tokens(seat) == computed + 1
-        if seat.is_prefill_chunk or not is_decode:
-            break
         if computed == seat.num_blocks * block_size:
             if free_blocks == 0:
                 break

@@ -37,6 +37,15 @@ def is_decoding(request: Any) -> bool:
 
 
 @compiled_part
+def is_next_decode(seat: Any) -> bool:
+    """Tell whether a running request decodes, where no batch is in flight: it wants one token."""
+    total = num_tokens(seat)
+    return seat.num_output_tokens > 0 and total == seat.num_computed_tokens + 1 and (
+        not seat.is_prefill_chunk
+    )
+
+
+@compiled_part
 def blocks_for(tokens: int, block_size: int) -> int:
     """Return the number of KV blocks that hold ``tokens``."""
     return (tokens + block_size - 1) // block_size
