@@ -70,7 +70,7 @@ def reset(state: Any) -> None:
     state.class_tokens[:] = 0.0
     state.decisions = 0
     state.invalid_actions = 0
-    state.scene_iteration = -1
+    state.viewed_at = 0
     empty_front(state)
     empty_lanes(state)
     _reset_counts(state)

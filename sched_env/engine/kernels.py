@@ -118,6 +118,7 @@ def view_batch(address: int, observations: NDArray[Any], masks: NDArray[Any]) ->
         state = server_of(memory, index)
         aim_outputs(state, observations, masks, index)
         decide.legal_actions(state)
+        state.viewed_at = 0  # whatever lies there now
         view(state)
 
 

@@ -141,7 +141,6 @@ def aim(state: Any, memory: Any, index: int) -> None:
     state.seats_at = memory.seats_at + index * memory.seats_bytes
     state.front_at = memory.front_at + index * memory.front_bytes
     state.order_at = memory.order_at + index * memory.order_bytes
-    state.shown_at = memory.shown_at + index * memory.shown_bytes
     state.heaps_at = memory.heaps_at + index * memory.heaps_bytes
     state.events_at = memory.events_at + index * memory.events_bytes
     state.event_capacity = memory.event_capacity
@@ -313,12 +312,6 @@ def expiries_of(state: Any) -> Any:
 def events_of(state: Any) -> Any:
     """Return the event log, EVENT (event_capacity,); empty if events are not recorded."""
     return _events_at(state.events_at, state.event_capacity)
-
-
-@compiled_part
-def shown_of(state: Any) -> Any:
-    """Return the running slots of the last scene, SLOT (num_running_slots,)."""
-    return _slots_at(state.shown_at, state.num_running_slots)
 
 
 @compiled_part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sched_env.engine.layout import SLOT
+from sched_env.engine.layout import RESTING
 from sched_env.engine.records import in_whole_lines
 
 MOST_LANES = 64
@@ -17,30 +17,31 @@ PLACE = np.dtype(
         ("whole_blocks", "i4"),  # KV blocks of the sequence so far
         ("moved_at_iteration", "i4"),
         ("density", "f4"),
-        ("scene", "i4"),  # that the moving features of its slot show
-        ("free_blocks", "i4"),  # that its slot shows
         ("key", "f8"),  # that of its request, which mostly decides where another one goes
+        ("weight", "f8"),
+        ("arrival_time_s", "f8"),
+        ("slot", "i4"),  # of the observation that was written last; -1: it is shown in none
+        ("is_urgent", "i1"),  # as that slot shows it
+        ("is_late", "i1"),
     ],
     align=True,
 )
 
-# A waiting request of the front, in three lines of a cache of 64 bytes: how it is shown and what
-# every observation looks at, then what is looked at when time has passed, then its key.
+# A waiting request of the front, in two lines of a cache of 64 bytes: what is looked at when time
+# has passed and when it gives way to another one, then how it is shown and the rest of its key.
 WAITER = in_whole_lines(
     [
-        ("slot", SLOT),
-        ("weight", "f8"),
-        ("slack_s", "f8"),  # in that scene
         ("arrival_time_s", "f8"),
         ("ttft_slo_s", "f8"),
         ("lone_prefill_s", "f8"),
         ("first_token_s", "f8"),
         ("allowed_s", "f8"),  # from the first token on, for the tokens put out
         ("key", "f8"),  # service order: smaller (key, second_key, tie) first
-        ("second_key", "f8"),
-        ("tie", "i8"),
         ("row", "i4"),
         ("num_tokens", "i4"),  # of the sequence so far
+        ("second_key", "f8"),
+        ("tie", "i8"),
+        ("resting", RESTING),
     ]
 )
 

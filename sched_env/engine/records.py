@@ -314,7 +314,6 @@ _ADDRESSES = [
     ("seats_at", "i8"),
     ("front_at", "i8"),
     ("order_at", "i8"),
-    ("shown_at", "i8"),
     ("heaps_at", "i8"),
     ("lanes_at", "i8"),
     ("lane_key_at", "i8"),
@@ -416,12 +415,13 @@ _STATE: list[Any] = [
     ("last_arrival_s", "f8"),
     ("num_evicted_now", "i8"),  # preempted by decisions of this iteration
     ("num_fitting", "i8"),  # shown waiting requests that could be admitted
-    # what the slots show; a scene lasts as long as time stands still
-    ("scene", "i8"),
-    ("scene_clock_s", "f8"),
-    ("scene_iteration", "i8"),
-    ("shown_scene", "i8"),  # of the running slots
-    ("shown_free_blocks", "i8"),  # of the running slots
+    # what the observation that was written last shows (see ``view.py``)
+    ("viewed_at", "i8"),  # where it lies; 0: nowhere
+    ("viewed_clock_s", "f8"),
+    ("viewed_iteration", "i8"),
+    ("viewed_free_blocks", "i8"),
+    ("num_waiting_viewed", "i8"),  # slots that are not empty
+    ("num_running_viewed", "i8"),
     ("news", "i1"),  # an arrival, end or first token since the last proceed
     ("deciding", "i1"),  # the iteration is open for decisions
     ("measuring", "i1"),  # the batch of a live server runs, and its time is not known yet
@@ -461,7 +461,6 @@ class Arrays(NamedTuple):
     seats: NDArray[Any]  # SEAT (N, seat_capacity + 1), the last one for swapping
     front: NDArray[Any]  # WAITER (N, front_size)
     order: NDArray[Any]  # PLACE (N, front_size)
-    shown: NDArray[Any]  # SLOT (N, num_running_slots), the running slots of the last scene
     heaps: NDArray[Any]  # ENTRY (N, 4 row_capacity + seat_capacity)
     lanes: NDArray[Any]  # LANE (N, MOST_LANES); (N, 0) if the order has none
     events: NDArray[Any]  # EVENT (N, capacity)

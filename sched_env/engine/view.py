@@ -1,8 +1,8 @@
 """Write the observation of a server; ``layout.py`` names and explains each number.
 
-Most decisions are taken while time stands still: then a request is shown as before, whatever its
-place. So what a slot says of its request is kept, a waiting one's in its cell of the front, and
-written anew only when the scene has changed.
+Most decisions are taken while time stands still: then a request is shown as before, perhaps in
+another slot. So an observation is made of the one that was written last, which has to lie at the
+same place and to be as it was: places in the queue know the slot that shows their request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from sched_env.engine.memory import (
     order_of,
     requests_of,
     running_of,
-    shown_of,
     slots_in,
     trace_of,
     waiter_at,
@@ -35,8 +34,9 @@ _URGENT_S = 0.5
 @compiled_part
 def view(state: Any) -> None:
     """Write the observation of a server whose mask is up to date."""
+    if state.viewed_at != state.observation_at:
+        _forget_view(state)
     out = globals_in(state)
-    _note_scene(state)
     best = _best_density(state)
     _view_waiting(state, best, out)
     _view_running(state, best)
@@ -44,15 +44,26 @@ def view(state: Any) -> None:
     _view_queue(state, out)
     if state.privileged:
         _view_future(state, future_in(state))
+    state.viewed_clock_s = state.clock_s
+    state.viewed_iteration = state.iteration
+    state.viewed_free_blocks = state.free_blocks
 
 
 @compiled_part
-def _note_scene(state: Any) -> None:
-    """Begin a new scene if time has passed, or an iteration, since the last one."""
-    if state.clock_s != state.scene_clock_s or state.iteration != state.scene_iteration:
-        state.scene += 1
-        state.scene_clock_s = state.clock_s
-        state.scene_iteration = state.iteration
+def _forget_view(state: Any) -> None:
+    """Take no slot of the observation for written."""
+    for k in range(state.num_front):
+        order_of(state)[k].slot = -1
+    state.viewed_at = state.observation_at
+    state.viewed_iteration = -1
+    state.num_waiting_viewed = state.num_waiting_slots
+    state.num_running_viewed = state.num_running_slots
+
+
+@compiled_part
+def _time_stood_still(state: Any) -> bool:
+    """Tell whether neither time nor an iteration has passed since the last observation."""
+    return state.clock_s == state.viewed_clock_s and state.iteration == state.viewed_iteration
 
 
 @compiled_part
@@ -67,55 +78,96 @@ def _best_density(state: Any) -> float:
 @compiled_part
 def _view_waiting(state: Any, best: float, out: Any) -> None:
     """Write the waiting slots, and what they say together."""
-    slots, mask, front, order = slots_in(state), mask_of(state), front_of(state), order_of(state)
+    slots, mask, order = slots_in(state), mask_of(state), order_of(state)
     num_slots = state.num_waiting_slots
     shown = min(state.num_front, num_slots)
-    _refresh_waiting(state, shown)
+    _arrange_waiting(state, shown)
+    if not _time_stood_still(state):
+        _show_waits(state, shown)
+    if state.free_blocks != state.viewed_free_blocks:
+        _show_parts_of_free(state, shown)
     urgent, late, first_s = 0.0, 0.0, state.clock_s
     step = 1.0 / num_slots
     for k in range(shown):
-        place = order[k]
-        waiter = front[place.cell]
-        slots[k] = waiter.slot
-        slot = slots[k]
+        place, slot = order[k], slots[k]
         slot.is_legal = mask[NUM_LEVELS + k]
         slot.rank = k * step
         slot.density_gap = max(5.0 * (place.density - best), -20.0)
         # Products, for the processor cannot foresee who is late.
-        urgent += waiter.weight * (waiter.slack_s < _URGENT_S)
-        late += waiter.weight * (waiter.slack_s < 0.0)
-        first_s = min(first_s, waiter.arrival_time_s)
-    for k in range(shown, num_slots):
+        urgent += place.weight * place.is_urgent
+        late += place.weight * place.is_late
+        first_s = min(first_s, place.arrival_time_s)
+    for k in range(shown, state.num_waiting_viewed):
         _clear(slots[k])
+    state.num_waiting_viewed = shown
     out.urgent_weight = rise(urgent, 4.0)
     out.late_weight = rise(late, 4.0)
     out.longest_wait = rise(state.clock_s - first_s, 5.0)
 
 
 @compiled_part
-def _refresh_waiting(state: Any, shown: int) -> None:
-    """Bring the first slots of the waiting up to date.
+def _arrange_waiting(state: Any, shown: int) -> None:
+    """Bring what the slots show of the first of the queue into the order that it has now.
 
-    In a pass of its own: a slot that is copied right after it was written in parts would have to
-    wait for the last of them.
+    Slots move up where requests left from before them, down where one came in; what moves up
+    while others move down is written anew, for its slot may have been overwritten.
     """
-    front, order = front_of(state), order_of(state)
-    clock_s, scene, free_blocks = state.clock_s, state.scene, state.free_blocks
+    slots, order = slots_in(state), order_of(state)
+    for k in range(shown, state.num_front):
+        order[k].slot = -1
+    moves_down = False
     for k in range(shown):
-        place = order[k]
-        if place.scene != scene:
-            place.scene = scene
-            _show_wait(clock_s, front[place.cell], front[place.cell].slot)
-        if place.free_blocks != free_blocks:
-            place.free_blocks = free_blocks
-            slot = front[place.cell].slot
-            slot.blocks_of_free = _part_of_free(place.whole_blocks, free_blocks)
+        moves_down |= (order[k].slot >= 0) & (order[k].slot < k)
+    if moves_down:
+        for k in range(shown - 1, -1, -1):
+            slot = order[k].slot
+            if slot > k:
+                order[k].slot = -1
+            elif slot >= 0 and slot < k:
+                slots[k] = slots[slot]
+                order[k].slot = k
+    for k in range(shown):
+        slot = order[k].slot
+        if slot > k:
+            slots[k] = slots[slot]
+        elif slot < 0:
+            _show_waiter(state, order[k], slots[k])
+        order[k].slot = k
+
+
+@compiled_part
+def _show_waiter(state: Any, place: Any, slot: Any) -> None:
+    """Show a waiting request that no slot shows yet."""
+    waiter = front_of(state)[place.cell]
+    slot.present = 1.0
+    slot.is_running = 0.0
+    slot.resting = waiter.resting
+    slot.blocks_of_free = _part_of_free(place.whole_blocks, state.free_blocks)
+    _show_wait(state.clock_s, place, waiter, slot)
+
+
+@compiled_part
+def _show_waits(state: Any, shown: int) -> None:
+    """Show how long the first of the queue have waited by now."""
+    front, slots, order, clock_s = front_of(state), slots_in(state), order_of(state), state.clock_s
+    for k in range(shown):
+        _show_wait(clock_s, order[k], front[order[k].cell], slots[k])
+
+
+@compiled_part
+def _show_parts_of_free(state: Any, shown: int) -> None:
+    """Show what the first of the queue would take of the blocks that are free now."""
+    slots, order, free_blocks = slots_in(state), order_of(state), state.free_blocks
+    for k in range(shown):
+        slots[k].blocks_of_free = _part_of_free(order[k].whole_blocks, free_blocks)
 
 
 @compiled_inline
-def _show_wait(clock_s: float, waiter: Any, slot: Any) -> None:
-    """Show a waiting request as it is at the clock of this scene."""
-    waiter.slack_s = _show_times(clock_s, waiter, slot)
+def _show_wait(clock_s: float, place: Any, waiter: Any, slot: Any) -> None:
+    """Show a waiting request as it is at the clock."""
+    slack_s = _show_times(clock_s, waiter, slot)
+    place.is_urgent = slack_s < _URGENT_S
+    place.is_late = slack_s < 0.0
     pace = rise(waiter.allowed_s - (clock_s - waiter.first_token_s), 0.5)
     has_tokens = slot.resting.outputs > 0.0
     slot.tpot_slack = pace if has_tokens else 0.0
@@ -133,33 +185,31 @@ def _view_running(state: Any, best: float) -> None:
 
     Besides time only preemptions and ends change them, which give blocks back.
     """
-    slots, shown, mask = slots_in(state), shown_of(state), mask_of(state)
-    if state.shown_scene != state.scene or state.shown_free_blocks != state.free_blocks:
-        _show_running(state)
+    slots, mask = slots_in(state), mask_of(state)
     first, num_slots = state.num_waiting_slots, state.num_running_slots
-    step = 1.0 / num_slots
-    for j in range(num_slots):
-        slots[first + j] = shown[j]
-    for j in range(min(state.num_running, num_slots)):
+    count = min(state.num_running, num_slots)
+    if not _time_stood_still(state) or state.free_blocks != state.viewed_free_blocks:
+        _show_running(state, count)
+        for j in range(count, state.num_running_viewed):
+            _clear(slots[first + j])
+        state.num_running_viewed = count
+    for j in range(count):
         slot = slots[first + j]
         slot.is_legal = mask[NUM_LEVELS + first + j]
-        slot.rank = j * step
-        slot.density_gap = min(max(5.0 * (shown[j].resting.density - best), -20.0), 0.0)
+        slot.density_gap = min(max(5.0 * (slot.resting.density - best), -20.0), 0.0)
 
 
 @compiled_part
-def _show_running(state: Any) -> None:
-    """Show the running requests as they are in this scene."""
-    state.shown_scene = state.scene
-    state.shown_free_blocks = state.free_blocks
-    shown, running = shown_of(state), running_of(state)
+def _show_running(state: Any, count: int) -> None:
+    """Show the running requests as they are now."""
+    slots, running, first = slots_in(state), running_of(state), state.num_waiting_slots
     clock_s, free_blocks, pool = state.clock_s, state.free_blocks, state.num_blocks
-    num_slots, num_running = state.num_running_slots, state.num_running
-    count = min(num_running, num_slots)
+    num_running, step = state.num_running, 1.0 / state.num_running_slots
     for j in range(count):
-        slot, seat = shown[j], running[num_running - 1 - j]
+        slot, seat = slots[first + j], running[num_running - 1 - j]
         slot.present = 1.0
         slot.is_running = 1.0
+        slot.rank = j * step
         slot.resting = seat.resting
         show_progress(seat, seat.num_blocks / pool, slot.resting)
         _show_times(clock_s, seat, slot)
@@ -168,8 +218,6 @@ def _show_running(state: Any) -> None:
         if seat.num_output_tokens > 0:
             slot.is_late = 0.0
             slot.tpot_slack = rise(tpot_slack_s(state, seat), 0.5)
-    for j in range(count, num_slots):
-        _clear(shown[j])
 
 
 @compiled_inline

@@ -164,19 +164,16 @@ def _fill(state: Any, place: Any, request: Any, key: float, second_key: float) -
         return
     place.moved_at_iteration = request.moved_at_iteration
     place.density = request.density
-    place.scene = -1
-    place.free_blocks = -1
-    waiter.weight = request.weight
+    place.weight = request.weight
+    place.arrival_time_s = request.arrival_time_s
+    place.slot = -1
     waiter.arrival_time_s = request.arrival_time_s
     waiter.ttft_slo_s = request.ttft_slo_s
     waiter.lone_prefill_s = request.lone_prefill_s
     waiter.first_token_s = request.first_token_s
     waiter.allowed_s = request.tpot_slo_s * request.num_output_tokens
-    waiter.slot.present = 1.0
-    waiter.slot.is_running = 0.0
-    resting = waiter.slot.resting
-    show_rest(request, resting)
-    show_progress(request, request.whole_blocks / state.num_blocks, resting)
+    show_rest(request, waiter.resting)
+    show_progress(request, request.whole_blocks / state.num_blocks, waiter.resting)
 
 
 @compiled_part

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sched_env.engine import kernels, live
 from sched_env.engine.crew import Crew
 from sched_env.engine.keycall import IS_COMPILED
-from sched_env.engine.layout import SLOT, Layout
+from sched_env.engine.layout import Layout
 from sched_env.engine.output import ITL_BINS
 from sched_env.engine.queue_records import LANE, MOST_LANES, PLACE, WAITER
 from sched_env.engine.records import (
@@ -162,7 +162,6 @@ class World:
             segments=as_records(segments),
             front=records_of((num_servers, int(first["front_size"])), WAITER),
             order=records_of((num_servers, int(first["front_size"])), PLACE),
-            shown=records_of((num_servers, int(first["num_running_slots"])), SLOT),
             lanes=records_of((num_servers, MOST_LANES * int(first["may_have_lanes"])), LANE),
             events=records_of((num_servers, capacity), EVENT),
             blocks=records_of((num_servers, self._num_blocks(first)), BLOCK),
@@ -420,8 +419,9 @@ class World:
         return {**kept, "_arrays": arrays}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Restore a copy or a pickle."""
+        """Restore a copy or a pickle, which has written no observation yet."""
         self.__dict__.update(saved)
+        saved["_arrays"]["state"]["viewed_at"] = 0
         records = {
             name: value if value.dtype == np.int64 else as_records(value)
             for name, value in saved["_arrays"].items()

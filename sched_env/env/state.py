@@ -18,7 +18,6 @@ STATE_ARRAYS = (
     "seats",
     "front",
     "order",
-    "shown",
     "heaps",
     "scratch",
     "blocks",
