@@ -422,6 +422,8 @@ _STATE: list[Any] = [
     ("viewed_free_blocks", "i8"),
     ("num_waiting_viewed", "i8"),  # slots that are not empty
     ("num_running_viewed", "i8"),
+    ("num_unmoved", "i8"),  # places from the head that are as they were then
+    ("place_came_in", "i1"),  # before others
     ("news", "i1"),  # an arrival, end or first token since the last proceed
     ("deciding", "i1"),  # the iteration is open for decisions
     ("measuring", "i1"),  # the batch of a live server runs, and its time is not known yet

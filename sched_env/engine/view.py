@@ -54,6 +54,7 @@ def _forget_view(state: Any) -> None:
     """Take no slot of the observation for written."""
     for k in range(state.num_front):
         order_of(state)[k].slot = -1
+    state.num_unmoved = 0
     state.viewed_at = state.observation_at
     state.viewed_iteration = -1
     state.num_waiting_viewed = state.num_waiting_slots
@@ -87,11 +88,9 @@ def _view_waiting(state: Any, best: float, out: Any) -> None:
     if state.free_blocks != state.viewed_free_blocks:
         _show_parts_of_free(state, shown)
     urgent, late, first_s = 0.0, 0.0, state.clock_s
-    step = 1.0 / num_slots
     for k in range(shown):
         place, slot = order[k], slots[k]
         slot.is_legal = mask[NUM_LEVELS + k]
-        slot.rank = k * step
         slot.density_gap = max(5.0 * (place.density - best), -20.0)
         # Products, for the processor cannot foresee who is late.
         urgent += place.weight * place.is_urgent
@@ -112,27 +111,34 @@ def _arrange_waiting(state: Any, shown: int) -> None:
     Slots move up where requests left from before them, down where one came in; what moves up
     while others move down is written anew, for its slot may have been overwritten.
     """
-    slots, order = slots_in(state), order_of(state)
-    for k in range(shown, state.num_front):
-        order[k].slot = -1
-    moves_down = False
-    for k in range(shown):
-        moves_down |= (order[k].slot >= 0) & (order[k].slot < k)
-    if moves_down:
-        for k in range(shown - 1, -1, -1):
-            slot = order[k].slot
-            if slot > k:
-                order[k].slot = -1
-            elif slot >= 0 and slot < k:
-                slots[k] = slots[slot]
-                order[k].slot = k
-    for k in range(shown):
+    slots, order, step = slots_in(state), order_of(state), 1.0 / state.num_waiting_slots
+    if state.place_came_in:
+        _move_down(state, shown)
+    for k in range(state.num_unmoved, shown):
         slot = order[k].slot
         if slot > k:
             slots[k] = slots[slot]
         elif slot < 0:
             _show_waiter(state, order[k], slots[k])
         order[k].slot = k
+        slots[k].rank = k * step
+    state.num_unmoved = state.front_size
+
+
+@compiled_part
+def _move_down(state: Any, shown: int) -> None:
+    """Move the slots before which one came in, the last ones first."""
+    slots, order = slots_in(state), order_of(state)
+    for k in range(shown, state.num_front):
+        order[k].slot = -1
+    for k in range(shown - 1, state.num_unmoved - 1, -1):
+        slot = order[k].slot
+        if slot > k:
+            order[k].slot = -1
+        elif slot >= 0 and slot < k:
+            slots[k] = slots[slot]
+            order[k].slot = k
+    state.place_came_in = 0
 
 
 @compiled_part

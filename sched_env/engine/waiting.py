@@ -111,7 +111,7 @@ def lengthen(state: Any, row: int) -> None:
     position = position_of(state, row)
     if position >= 0:
         waiter = waiter_at(state, position)
-        _fill(state, order_of(state)[position], request, waiter.key, waiter.second_key)
+        _fill(state, position, request, waiter.key, waiter.second_key)
 
 
 @compiled_part
@@ -137,7 +137,8 @@ def _place(state: Any, request: Any, key: float, second_key: float) -> None:
     for position in range(count, low, -1):
         order[position] = order[position - 1]
     order[low].cell = cell
-    _fill(state, order[low], request, key, second_key)
+    state.place_came_in = 1
+    _fill(state, low, request, key, second_key)
     state.num_front = count + 1
 
 
@@ -150,9 +151,11 @@ def _goes_before_place(key: float, second_key: float, tie: int, place: Any, fron
 
 
 @compiled_part
-def _fill(state: Any, place: Any, request: Any, key: float, second_key: float) -> None:
+def _fill(state: Any, position: int, request: Any, key: float, second_key: float) -> None:
     """Write what decisions and observations look at into a place of the front and its cell."""
+    place = order_of(state)[position]
     waiter = front_of(state)[place.cell]
+    state.num_unmoved = min(state.num_unmoved, position)
     place.key = key
     waiter.key = key
     waiter.second_key = second_key
@@ -193,6 +196,7 @@ def dequeue(state: Any, position: int) -> None:
         order[i] = order[i + 1]
     order[last].cell = cell
     state.num_front = last
+    state.num_unmoved = min(state.num_unmoved, position)
     _refill(state)
 
 
@@ -215,7 +219,7 @@ def _refill(state: Any) -> None:
         state.num_backlog -= 1
         request = requests_of(state)[row]
         if is_waiting(request):
-            _fill(state, order_of(state)[state.num_front], request, key, second_key)
+            _fill(state, state.num_front, request, key, second_key)
             state.num_front += 1
 
 
