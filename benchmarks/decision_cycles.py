@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -20,6 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from sched_env.cli.speed import LOADS, make_envs
+from sched_env.compiled import compiled
 from sched_env.engine import decide, episode
 from sched_env.engine.keycall import key_at
 from sched_env.engine.layout import NUM_LEVELS
@@ -41,7 +41,7 @@ def _cycles(typing_context: Any) -> Any:
     return types.int64(), codegen
 
 
-@numba.njit(error_model="numpy")
+@compiled
 def _draw(mask: NDArray[np.int8]) -> int:
     skipped, action = np.random.randint(mask.sum()), 0  # noqa: NPY002  (numba has no other)
     while mask[action] == 0 or skipped > 0:
@@ -50,7 +50,7 @@ def _draw(mask: NDArray[np.int8]) -> int:
     return action
 
 
-@numba.njit(error_model="numpy")
+@compiled
 def _run(
     address: int,
     observations: NDArray[np.float32],

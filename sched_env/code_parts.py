@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from llvmlite.binding import Linkage
 from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -45,11 +46,36 @@ class _PartLibrary(JITCodeLibrary):
         return 0
 
 
+class _EntryLibrary(JITCodeLibrary):
+    """The code of an entry, to which all the parts in it belong alone.
+
+    numba lets every function that it links in be replaced by another of its name, so LLVM may not
+    rely on the body it sees: each call would have to look at whether an error came back. Private
+    ones have no name that another library could meet.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.private
+        super()._optimize_final_module()
+
+
 class _Unprinted(tuple[Any, ...]):
     """Types of arguments. numba prints them for each pass, and records have hundreds of fields."""
 
     def __repr__(self) -> str:
         return f"{len(self)} arguments"
+
+
+class EntryCompiler(Compiler):
+    """Compiles one function into an entry."""
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile a Python function."""
+        self.state.library = _EntryLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
+        return super().compile_extra(func)
 
 
 class PartCompiler(Compiler):

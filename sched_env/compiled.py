@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 
-from sched_env.code_parts import PartCompiler, with_wide_integers
+from sched_env.code_parts import EntryCompiler, PartCompiler, with_wide_integers
 
 _COMPILES = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _PACKAGE = Path(__file__).resolve().parent
@@ -85,6 +85,7 @@ def compiled_without_gil(function: _F) -> _F:
 
 
 def _cached(function: Any, **options: Any) -> Any:
+    options["pipeline_class"] = EntryCompiler
     place = cache_folder(_folder_of(function))
     if place is None:
         return _njit(function, **options)
