@@ -23,7 +23,7 @@ from sched_env.compiled import compiled
 from sched_env.engine import decide, episode
 from sched_env.engine.keycall import key_at
 from sched_env.engine.layout import NUM_LEVELS
-from sched_env.engine.memory import aim_outputs, mask_of, memory_at, server_of
+from sched_env.engine.memory import aim_outputs, mask_of, memory_at, outputs_of, server_of
 from sched_env.engine.view import view
 
 KINDS = ("proceed", "admit", "preempt")
@@ -60,11 +60,11 @@ def _run(
     counts: NDArray[np.int64],
 ) -> None:
     memory = memory_at(address)
-    key = key_at(memory.key_at, memory.key_jit_at)
+    key, outputs = key_at(memory.key_at, memory.key_jit_at), outputs_of(observations, masks)
     for _ in range(num_steps):
         for index in range(memory.num_servers):
             state = server_of(memory, index)
-            aim_outputs(state, observations, masks, index)
+            aim_outputs(state, outputs, index)
             action = _draw(mask_of(state))
             kind = min(max(action - NUM_LEVELS + 1, 0), 1)
             kind += action >= NUM_LEVELS + state.num_waiting_slots

@@ -71,12 +71,11 @@ def step_time_s(
         attention: ``sum max(c, p0) (past + c/2)`` over the prefill chunks.
         num_sequences: Sequences of the batch, prefilling ones included.
     """
-    overhead_s = cost.overhead_per_step_s + cost.overhead_per_sequence_s * num_sequences
     kernels_s = _formula_s(cost, num_decodes, context_tokens, prefill_tokens, attention)
     if cost.has_table:
         past = mean_past(prefill_tokens, attention, cost.mixed_min_chunk_tokens)
         kernels_s *= table_ratio(cost, num_decodes, context_tokens, prefill_tokens, past)
-    return overhead_s + kernels_s
+    return overhead_s(cost, num_sequences) + kernels_s
 
 
 @compiled_both
@@ -98,12 +97,7 @@ def _formula_s(
     cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, attention: float
 ) -> float:
     if prefill_tokens == 0 and not cost.has_one_regime:
-        paid_context = max(context_tokens - cost.decode_free_context_tokens, 0.0)
-        return (
-            cost.decode_base_s
-            + cost.decode_per_sequence_s * num_decodes
-            + cost.decode_per_context_token_s * paid_context
-        )
+        return decode_s(cost, decode_share_s(cost, num_decodes), context_tokens)
     tile = cost.mixed_tile_tokens
     new_tokens = math.ceil((num_decodes + prefill_tokens) / tile) * tile
     return (
@@ -114,6 +108,25 @@ def _formula_s(
         + cost.mixed_per_context_token_s * context_tokens
         + cost.mixed_per_attention_s * attention
     )
+
+
+@compiled_part
+def decode_share_s(cost: Any, num_decodes: int) -> float:
+    """Return what a step of decodes takes whatever their context: ``a + b n``."""
+    return cost.decode_base_s + cost.decode_per_sequence_s * num_decodes
+
+
+@compiled_part
+def decode_s(cost: Any, share_s: float, context_tokens: int) -> float:
+    """Return what a step of decodes takes, by the first formula, from that share of it."""
+    paid_context = max(context_tokens - cost.decode_free_context_tokens, 0.0)
+    return share_s + cost.decode_per_context_token_s * paid_context
+
+
+@compiled_part
+def overhead_s(cost: Any, num_sequences: int) -> float:
+    """Return the engine's own time of a step."""
+    return cost.overhead_per_step_s + cost.overhead_per_sequence_s * num_sequences
 
 
 @compiled_part

@@ -319,23 +319,26 @@ def _legal_by_blocks(state: Any) -> bool:
 
     Without branches, for the processor cannot foresee who fits.
     """
-    mask, order = mask_of(state), order_of(state)
-    iteration, seat, tokens = state.iteration, has_seat(state), state.ledger_tokens > 0
+    mask, order, iteration = mask_of(state), order_of(state), state.iteration
     room, most = state.ledger_blocks, NO_LIMIT
     if state.num_running + state.num_admitted > 0:
         room -= state.watermark_blocks
     if not state.reserve_full_isl:
         most = blocks_for(min(max(state.ledger_tokens, 1), state.chunk_cap), state.block_size)
-    num_fitting, num_lacking = 0, 0
+    largest = NO_LIMIT if most <= room else room  # min(blocks, most) <= room
+    if not has_seat(state):
+        largest = -1
+    tokens = state.ledger_tokens > 0
+    num_fitting, num_movable = 0, 0
     for k in range(min(state.num_front, state.num_waiting_slots)):
         place = order[k]
         movable = place.moved_at_iteration != iteration
-        fitting = movable & seat & (min(place.whole_blocks, most) <= room)
-        num_lacking += movable & (not fitting)
+        fitting = movable & (place.whole_blocks <= largest)
+        num_movable += movable
+        num_fitting += fitting
         mask[NUM_LEVELS + k] = fitting & tokens
-        num_fitting += fitting & tokens
-    state.num_fitting = num_fitting
-    return num_lacking > 0
+    state.num_fitting = num_fitting if tokens else 0
+    return num_movable > num_fitting
 
 
 @compiled_part

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from sched_env.compiled import compiled_part
-from sched_env.cost.step_time import is_beyond_reach, step_time_s
+from sched_env.cost.step_time import (
+    decode_s,
+    decode_share_s,
+    is_beyond_reach,
+    overhead_s,
+    step_time_s,
+)
 from sched_env.engine.arrivals import next_alarm_s
 from sched_env.engine.ending import settle
 from sched_env.engine.flight import land, launch, make_room_for_batch
@@ -137,6 +143,8 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
     num_blocks, free_blocks, block_size = state.num_blocks, state.free_blocks, state.block_size
     clock_s, busy_s, block_seconds = state.clock_s, state.busy_s, state.kv_block_seconds
     step_s, num_beyond = 0.0, 0
+    is_formula = not (cost.has_table or cost.has_one_regime)
+    own_s, share_s = overhead_s(cost, num_decodes), decode_share_s(cost, num_decodes)
     done, place = 0, 0  # of the next token among those that a block holds
     while done < iterations:
         if done > 0:
@@ -146,8 +154,11 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
             place = place + 1 if place + 1 < block_size else 0
             free_blocks -= need
             context += num_decodes
-        step_s = step_time_s(cost, num_decodes, context, 0, 0.0, num_decodes)
-        num_beyond += is_beyond_reach(cost, num_decodes, context, 0, 0.0)
+        if is_formula:
+            step_s = own_s + decode_s(cost, share_s, context)
+        else:
+            step_s = step_time_s(cost, num_decodes, context, 0, 0.0, num_decodes)
+            num_beyond += is_beyond_reach(cost, num_decodes, context, 0, 0.0)
         started_s = clock_s
         clock_s += step_s
         busy_s += step_s

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled, compiled_part, compiled_without_gil
 from sched_env.engine import arrivals, decide, episode, execute, flight, schedule
 from sched_env.engine.keycall import key_at
-from sched_env.engine.memory import aim_outputs, memory_at, requests_of, server_of
+from sched_env.engine.memory import aim_outputs, memory_at, outputs_of, requests_of, server_of
 from sched_env.engine.view import view
 
 
@@ -35,11 +35,11 @@ def reset_batch(
 ) -> None:
     """Start the next episode of each chosen server and write its first observation and mask."""
     memory = memory_at(address)
-    key = _key_of(memory)
+    key, outputs = _key_of(memory), outputs_of(observations, masks)
     for index in range(memory.num_servers):
         if chosen[index]:
             state = server_of(memory, index)
-            aim_outputs(state, observations, masks, index)
+            aim_outputs(state, outputs, index)
             episode.start_episode(state, key, offset_s)
             _show(state)
 
@@ -60,11 +60,11 @@ def step_batch(
     elapsed seconds, discount, terminated, truncated, illegal actions.
     """
     memory = memory_at(address)
-    key = _key_of(memory)
+    key, outputs = _key_of(memory), outputs_of(observations, masks)
     ended = 0
     for index in range(first, end):
         state = server_of(memory, index)
-        aim_outputs(state, observations, masks, index)
+        aim_outputs(state, outputs, index)
         decide.step(state, key, actions[index])
         _show(state)
         ended += _report(state, results, index)
@@ -104,7 +104,7 @@ def end_measured_one(
     """
     memory = memory_at(address)
     state = server_of(memory, 0)
-    aim_outputs(state, observations, masks, 0)
+    aim_outputs(state, outputs_of(observations, masks), 0)
     decide.end_measured_batch(state, _key_of(memory), step_time_s)
     _show(state)
     _report(state, results, 0)
@@ -113,10 +113,10 @@ def end_measured_one(
 @compiled
 def view_batch(address: int, observations: NDArray[Any], masks: NDArray[Any]) -> None:
     """Write the observation and mask of each server as it stands."""
-    memory = memory_at(address)
+    memory, outputs = memory_at(address), outputs_of(observations, masks)
     for index in range(memory.num_servers):
         state = server_of(memory, index)
-        aim_outputs(state, observations, masks, index)
+        aim_outputs(state, outputs, index)
         decide.legal_actions(state)
         state.viewed_at = 0  # whatever lies there now
         view(state)
@@ -126,10 +126,10 @@ def view_batch(address: int, observations: NDArray[Any], masks: NDArray[Any]) ->
 def begin_decisions(address: int, observations: NDArray[Any], masks: NDArray[Any]) -> None:
     """Bring each server, whose arrivals are set, to its first decision."""
     memory = memory_at(address)
-    key = _key_of(memory)
+    key, outputs = _key_of(memory), outputs_of(observations, masks)
     for index in range(memory.num_servers):
         state = server_of(memory, index)
-        aim_outputs(state, observations, masks, index)
+        aim_outputs(state, outputs, index)
         decide.settle_decisions(state, key)
         _show(state)
 

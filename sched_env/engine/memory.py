@@ -158,19 +158,29 @@ def aim(state: Any, memory: Any, index: int) -> None:
 
 
 @compiled_part
-def aim_outputs(state: Any, observations: Any, masks: Any, index: int) -> None:
-    """Write down where the observation and the mask of server ``index`` go.
+def outputs_of(observations: Any, masks: Any) -> tuple[int, int, int, int]:
+    """Return where the first observation and the first mask lie, and the bytes of each.
+
+    Numba counts references to an array whose address is asked for: once a call, not once a server.
 
     Args:
-        state: The server.
         observations: float32 (N, size), C-contiguous.
         masks: int8 (N, L + K + J), C-contiguous.
-        index: Which server it is.
     """
     width = observations.shape[1] * observations.itemsize
-    state.observation_at = observations.ctypes.data + index * width
-    state.mask_at = masks.ctypes.data + index * masks.shape[1]
-    state.num_actions = masks.shape[1]
+    return observations.ctypes.data, width, masks.ctypes.data, masks.shape[1]
+
+
+@compiled_part
+def aim_outputs(state: Any, outputs: tuple[int, int, int, int], index: int) -> None:
+    """Write down where the observation and the mask of server ``index`` go.
+
+    ``outputs`` is what :func:`outputs_of` returned.
+    """
+    observations_at, width, masks_at, num_actions = outputs
+    state.observation_at = observations_at + index * width
+    state.mask_at = masks_at + index * num_actions
+    state.num_actions = num_actions
 
 
 @compiled_part

@@ -40,8 +40,10 @@ def is_decoding(request: Any) -> bool:
 def is_next_decode(seat: Any) -> bool:
     """Tell whether a running request decodes, where no batch is in flight: it wants one token."""
     total = num_tokens(seat)
-    return seat.num_output_tokens > 0 and total == seat.num_computed_tokens + 1 and (
-        not seat.is_prefill_chunk
+    return (
+        seat.num_output_tokens > 0
+        and total == seat.num_computed_tokens + 1
+        and (not seat.is_prefill_chunk)
     )
 
 
