@@ -232,13 +232,11 @@ def _sit_down(state: Any, seat: Any, request: Any) -> None:
     seat.first_token_s = request.first_token_s
     seat.last_token_s = request.last_token_s
     seat.tpot_slo_s = request.tpot_slo_s
-    seat.first_hash = request.first_hash
-    seat.num_hashes = request.num_hashes
     if state.num_running_slots > 0:
         seat.arrival_time_s = request.arrival_time_s
         seat.ttft_slo_s = request.ttft_slo_s
         seat.lone_prefill_s = request.lone_prefill_s
-        show_rest(request, seat.resting)
+        show_rest(request, seat.lasting)
 
 
 @compiled_part

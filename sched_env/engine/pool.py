@@ -22,6 +22,7 @@ from sched_env.engine.memory import (
     buckets_of,
     free_tables_of,
     hash_ids_of,
+    requests_of,
     table_of,
 )
 from sched_env.engine.sizes import num_tokens
@@ -179,10 +180,11 @@ def _hash_of(state: Any, request: Any, index: int, parent: int) -> int:
     start = index * state.block_size
     end = start + state.block_size
     first, last = start // state.hash_block_tokens, (end - 1) // state.hash_block_tokens
-    if end > request.prompt_tokens or last >= request.num_hashes:
+    row = requests_of(state)[request.row]
+    if end > request.prompt_tokens or last >= row.num_hashes:
         return mix(mix(parent, -1 - request.row), start) | 1
     for place in range(first, last + 1):
-        parent = mix(parent, hash_ids_of(state)[request.first_hash + place])
+        parent = mix(parent, hash_ids_of(state)[row.first_hash + place])
     return mix(parent, start - first * state.hash_block_tokens) | 1
 
 

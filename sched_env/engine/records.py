@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.layout import RESTING
+from sched_env.engine.layout import LASTING
 
 # Status of a request; a live one is waiting, running or preempted.
 WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, TIMED_OUT = range(6)
@@ -154,8 +154,8 @@ REQUEST = np.dtype(
     align=True,
 )
 
-# A running request: what each iteration looks at within a line of 64 bytes, then how it is shown,
-# then what is looked at under some rules alone.
+# A running request: what each iteration looks at within a line of 64 bytes, then how it is shown
+# and what is looked at under some rules alone in another.
 SEAT = in_whole_lines(
     [
         ("prompt_tokens", "i4"),
@@ -175,9 +175,7 @@ SEAT = in_whole_lines(
         ("arrival_time_s", "f8"),
         ("ttft_slo_s", "f8"),
         ("lone_prefill_s", "f8"),
-        ("resting", RESTING),
-        ("first_hash", "i8"),
-        ("num_hashes", "i4"),
+        ("lasting", LASTING),
         ("num_known_blocks", "i4"),
         ("table", "i4"),
         ("in_flight_tokens", "i4"),

@@ -13,7 +13,7 @@ from typing import Any
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import tpot_slack_s
-from sched_env.engine.features import rise, show_progress
+from sched_env.engine.features import copy_rest, rise, show_progress
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.engine.memory import (
     front_of,
@@ -216,7 +216,7 @@ def _show_running(state: Any, count: int) -> None:
         slot.present = 1.0
         slot.is_running = 1.0
         slot.rank = j * step
-        slot.resting = seat.resting
+        copy_rest(seat.lasting, slot.resting)
         show_progress(seat, seat.num_blocks / pool, slot.resting)
         _show_times(clock_s, seat, slot)
         slot.blocks_of_free = _part_of_free(seat.num_blocks, free_blocks)
