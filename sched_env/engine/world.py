@@ -306,8 +306,12 @@ class World:
         seats["stop_at_tokens"][seats["row"] == row] = tokens
 
     def buffers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.float64]]:
-        """Return fresh observations (N, size), masks (N, actions) and step results (6, N)."""
+        """Return fresh observations (N, size), masks (N, actions) and step results (6, N).
+
+        Between steps observations stay as they were written, for the next ones are made of them.
+        """
         count = self.num_servers
+        self.state["viewed_at"] = 0
         return (
             np.zeros((count, self._layout.size), np.float32),
             np.zeros((count, self._layout.num_actions), np.int8),

@@ -89,10 +89,22 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._observations, self._masks, self._results = world.buffers()
+        self._look_at_buffers()
         self._ended = np.zeros(num_envs, np.bool_)
         self._everywhere = np.ones(num_envs, np.bool_)
         self._everywhere.setflags(write=False)
         self._is_reset = False
+
+    def _look_at_buffers(self) -> None:
+        """Make the views that ``copy=False`` hands out: the next step builds on what they show."""
+        self._seen = self._observations.view(), self._masks.view()
+        for view in self._seen:
+            view.flags.writeable = False
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Restore a copy or a pickle, in which views have become arrays of their own."""
+        self.__dict__.update(saved)
+        self._look_at_buffers()
 
     def _read_options(self, options: dict[str, Any] | None) -> Any:
         """Check the options of a reset."""
@@ -150,7 +162,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         self._results[_DISCOUNT] = 1.0
         self._is_reset = True
         invalid = np.zeros(self.num_envs, np.bool_)
-        return self._out(self._observations), self._infos(self._results.copy(), invalid)
+        return self._out_observations(), self._infos(self._results.copy(), invalid)
 
     def _set_seeds(self, seed: int | Sequence[int | None] | None) -> None:
         state = self._world.state
@@ -203,7 +215,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
             self._ended = terminated | truncated
             if self._ended.any():
                 self._end_episodes(infos)
-        return self._out(self._observations), results[_REWARD], terminated, truncated, infos
+        return self._out_observations(), results[_REWARD], terminated, truncated, infos
 
     def _settle_ends(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
         """Start the episodes that are due, and say of an end whether it is one by time."""
@@ -241,7 +253,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         infos["final_info"], infos["_final_info"] = final, ended
         self._restart(ended)
         self._ended[:] = False
-        infos["action_mask"] = self._masks.copy() if self._copy else self._masks
+        infos["action_mask"] = self._out_masks()
 
     def _metrics_of(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
         where = np.flatnonzero(ended)
@@ -257,7 +269,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
     def _infos(self, results: NDArray[np.float64], invalid: NDArray[np.bool_]) -> dict[str, Any]:
         everywhere = self._everywhere
         return {
-            "action_mask": self._masks.copy() if self._copy else self._masks,
+            "action_mask": self._out_masks(),
             "_action_mask": everywhere,
             self.elapsed_name: results[_ELAPSED],
             f"_{self.elapsed_name}": everywhere,
@@ -267,8 +279,11 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
             "_invalid_action": everywhere,
         }
 
-    def _out(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        return observations.copy() if self._copy else observations
+    def _out_observations(self) -> NDArray[np.float32]:
+        return self._observations.copy() if self._copy else self._seen[0]
+
+    def _out_masks(self) -> NDArray[np.int8]:
+        return self._masks.copy() if self._copy else self._seen[1]
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly."""

@@ -65,7 +65,8 @@ class AskingRun:
         for _ in range(max_decisions):
             if self.is_over:
                 break
-            actions = self._decider.act(observations, masks)
+            # Copies: a decider may write into what it is shown, and the next step builds on it.
+            actions = self._decider.act(observations.copy(), masks.copy())
             self.world.step(actions, observations, masks, results)
             self.num_decisions += 1
             self.num_invalid_actions += int(results[5, 0])

@@ -284,3 +284,23 @@ def test_the_class_docstring_lists_every_number() -> None:
     parts = (layout.slot_features, layout.global_features, layout.privileged_features)
     assert listed == [row(number, one) for part in parts for number, one in enumerate(part)]
     assert f"`Discrete({Layout(24, 8).num_actions})`" in text
+
+
+def test_an_observation_made_of_the_last_one_equals_one_written_anew() -> None:
+    num_compared = 0
+    for seed in range(60):
+        rng = np.random.default_rng([4, seed])
+        config, table = random_config(rng), random_table(rng, 40)
+        going_on, anew = Driver(make_world(config, table)), Driver(make_world(config, table))
+        going_on.reset(seed)
+        anew.reset(seed)
+        is_over = False
+        while not is_over:
+            action = legal_action(rng, going_on.mask)
+            _, is_over, *_ = going_on.step(action)
+            anew.step(action)
+            anew.observations[:] = np.nan  # whatever lies there
+            anew.world.view(anew.observations, anew.masks)
+            assert going_on.observations.tobytes() == anew.observations.tobytes()
+            num_compared += 1
+    assert num_compared > 1000

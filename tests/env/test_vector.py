@@ -168,6 +168,20 @@ def test_without_copies_the_buffers_are_returned(config: Any) -> None:
     again, _, _, _, more = vector.step(infos["action_mask"].argmax(axis=1))
     assert again is observations
     assert more["action_mask"] is infos["action_mask"]
+    for shown in (observations, infos["action_mask"]):
+        with pytest.raises(ValueError, match="read-only"):
+            shown[0, 0] = 1
+
+
+def test_a_copy_without_copies_has_buffers_of_its_own(config: Any) -> None:
+    vector = ContinuousBatchingVectorEnv(NUM_ENVS, config, copy=False)
+    observations, infos = vector.reset(seed=1)
+    before, actions = observations.copy(), infos["action_mask"].argmax(axis=1)
+    twin = copy.deepcopy(vector)
+    seen = twin.step(actions)[0]
+    assert np.array_equal(observations, before)
+    assert np.array_equal(vector.step(actions)[0], seen)
+    assert twin.step(infos["action_mask"].argmax(axis=1))[0] is seen
 
 
 def rollout(vector: ContinuousBatchingVectorEnv, num_steps: int) -> bytes:
