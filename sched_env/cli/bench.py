@@ -98,9 +98,9 @@ def run(arguments: BenchArguments) -> None:
         plain = speed.plain_python(arguments.num_plain_requests)
         speeds += [compiled, plain]
         ratios.append(("compiled core over plain Python", compiled.per_s / plain.per_s))
-    traces, trace_ratios = _whole_traces(arguments)
-    speeds += traces
-    ratios += trace_ratios
+    for more, their_ratios in (_whole_traces(arguments), _training(how)):
+        speeds += more
+        ratios += their_ratios
     start = start_speed.start_times(arguments.full)
     machine = describe_machine()
     _print(speeds, ratios, start, machine)
@@ -146,6 +146,16 @@ def _whole_traces(arguments: BenchArguments) -> tuple[list[Speed], list[tuple[st
     ratios += trace_speed.overload(count, repeats, policies)
     ratios += trace_speed.growth(MOST_THINGS if arguments.full else _SHORT_GROWTH, repeats)
     return speeds, ratios
+
+
+def _training(how: dict[str, Any]) -> tuple[list[Speed], list[tuple[str, float]]]:
+    from sched_env.cli import train_speed
+
+    if not train_speed.can_train():
+        print('training not measured: it needs pip install "sched-env[agents]"')
+        return [], []
+    speed, part = train_speed.train_speed(**how)
+    return [speed], [("environments' part of the time of training", part)]
 
 
 def _over_sched_sim(arguments: BenchArguments, speeds: list[Speed]) -> list[tuple[str, float]]:
