@@ -121,13 +121,13 @@ def test_bench_prints_speeds_and_ratios(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", *small, "--repeats", "1", "--seconds", "0.01", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     figures = json.loads(out.read_text())
-    units = ["steps"] * 8 + ["requests"] * 4 + ["iterations"] + ["decisions"] * 2
+    units = ["steps"] * 8 + ["requests"] * 4 + ["iterations"] + ["decisions"] * 3
     assert [one["unit"] for one in figures["speeds"]] == units
     for one in figures["speeds"]:
         assert one["per_s"] > 0
         assert f"{one['per_s']:,.0f}" in shown
         assert one["best_per_s"] >= one["per_s"]
-    assert len(figures["ratios"]) == 19
+    assert len(figures["ratios"]) == 20
     rows = ("standard server", "busy", "KV-tight", "idle", "jump-ahead", "overload", "100,000 over")
     rows += ("2 threads over one thread",)
     for words in rows:
