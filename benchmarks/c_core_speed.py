@@ -1,6 +1,6 @@
 """How fast the compiled step is beside the same step written in C, which does the same to the bit.
 
-    python benchmarks/c_core_speed.py [--num-envs 4 64] [--repeats 15] [--seconds 0.2] [--out FILE]
+    python benchmarks/c_core_speed.py [--num-envs 4 64] [--repeats 40] [--seconds 0.05] [--out FILE]
 
 First both step equal servers under the same actions, some of them illegal, and all memory is
 compared, for each load; where anything differs it is named and the exit code is 1. Then both are
@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from c_core import library
 from c_core.comparison import DifferenceError, Lockstep
 from c_core.driver import Driver
 from sched_env.cli.speed import LOADS, Load, make_envs
@@ -51,6 +52,7 @@ def main() -> None:
     """Compare, measure, print."""
     given = _arguments()
     try:
+        library.core()  # says at once where it cannot be built
         for load in (None, *LOADS):
             compare(load, given.compared)
         rows = [
@@ -73,8 +75,8 @@ def main() -> None:
 def _arguments() -> Any:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--num-envs", type=_count, nargs="+", default=[4, 64])
-    parser.add_argument("--repeats", type=_count, default=15, help="rounds of a measurement")
-    parser.add_argument("--seconds", type=_seconds, default=0.2, help="of each core in a round")
+    parser.add_argument("--repeats", type=_count, default=40, help="rounds of a measurement")
+    parser.add_argument("--seconds", type=_seconds, default=0.05, help="of each core in a round")
     parser.add_argument("--compared", type=_count, default=60_000, help="decisions for each load")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file as well")
     given = parser.parse_args()
@@ -84,16 +86,18 @@ def _arguments() -> Any:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0.001 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{value} is not within 0.001 and 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0.001 to 3600")
     return value
 
 

@@ -42,7 +42,6 @@ ARRAY_OF(requests_of, Request, requests_at)
 ARRAY_OF(running_of, Seat, seats_at)
 ARRAY_OF(front_of, Waiter, front_at)
 ARRAY_OF(order_of, Place, order_at)
-ARRAY_OF(shown_of, Slot, shown_at)
 ARRAY_OF(backlog_of, Entry, heaps_at)
 ARRAY_OF(admitted_of, int64_t, scratch_at)
 ARRAY_OF(mask_of, int8_t, mask_at)
@@ -65,6 +64,9 @@ ALWAYS_INLINE Globals *globals_in(const Server *s)
 #define is_decoding(request)                                                                       \
     ((request)->num_output_tokens + (request)->num_output_placeholders > 0 &&                      \
      tokens_left(request) == 1)
+#define is_next_decode(seat)                                                                       \
+    ((seat)->num_output_tokens > 0 &&                                                              \
+     num_tokens(seat) == (int64_t)(seat)->num_computed_tokens + 1 && !(seat)->is_prefill_chunk)
 #define blocks_to_grow(request, tokens, block_size)                                                \
     blocks_beyond(                                                                                 \
         (request)->num_blocks *(block_size) - (request)->num_computed_tokens, tokens, block_size)

@@ -13,7 +13,7 @@ from sched_env.engine import kernels
 from sched_env.engine.world import World
 
 _TERMINATED, _TRUNCATED = 3, 4
-_CHANGING = ("requests", "seats", "front", "order", "shown", "heaps", "scratch")
+_CHANGING = ("requests", "seats", "front", "order", "heaps", "scratch")
 _BUFFERS = ("observations", "masks", "results")
 _ADDRESS = "_at"  # how fields end that say where a world's own arrays lie
 

@@ -34,8 +34,20 @@ static void read_ledger(Server *s)
     double predicted = 0.0;
     s->chunk_cap = NO_LIMIT;
     s->defers_prefill = 0;
-    for (int64_t i = 0; i < num_running; i++) {
-        const Seat *seat = &running[i];
+    int64_t position = 0;
+    const int64_t most = imin(num_running, budget);
+    for (; position < most && is_next_decode(&running[position]); position++) {
+        const Seat *seat = &running[position];
+        blocks -= seat->num_computed_tokens == seat->num_blocks * block_size;
+        context += num_tokens(seat);
+        at_risk += tpot_slack_s(clock_s, seat) < 0.0;
+        predicted += decode_tokens_left(seat);
+        actual += seat->stop_at_tokens - seat->num_output_tokens;
+    }
+    budget -= position;
+    num_decoding = position;
+    for (; position < num_running; position++) {
+        const Seat *seat = &running[position];
         const int64_t tokens = imin(tokens_left(seat), budget);
         blocks -= blocks_to_grow(seat, tokens, block_size);
         budget -= tokens;
@@ -320,7 +332,6 @@ ALWAYS_INLINE Server *aimed(const Memory *m, int64_t index, void *observations, 
     s->seats_at = m->seats_at + index * m->seats_bytes;
     s->front_at = m->front_at + index * m->front_bytes;
     s->order_at = m->order_at + index * m->order_bytes;
-    s->shown_at = m->shown_at + index * m->shown_bytes;
     s->heaps_at = m->heaps_at + index * m->heaps_bytes;
     s->events_at = m->events_at + index * m->events_bytes;
     s->event_capacity = m->event_capacity;

@@ -17,6 +17,7 @@ from sched_env.workload import counter_rng, service_classes
 
 RECORDS: dict[str, np.dtype[Any]] = {
     "Resting": layout.RESTING,
+    "Lasting": layout.LASTING,
     "Slot": layout.SLOT,
     "Globals": layout.GLOBALS,
     "TraceRow": records.TRACE,

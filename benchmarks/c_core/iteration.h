@@ -82,8 +82,7 @@ static int64_t schedule_decodes(Server *s)
     for (; position < most; position++) {
         Seat *seat = &running[position];
         const int64_t computed = seat->num_computed_tokens;
-        const bool is_decode = seat->num_output_tokens > 0 && num_tokens(seat) == computed + 1;
-        if (seat->is_prefill_chunk || !is_decode) break;
+        if (!is_next_decode(seat)) break;
         if (computed == seat->num_blocks * block_size) {
             if (free_blocks == 0) break;
             free_blocks -= 1;
@@ -138,12 +137,10 @@ static void admit(Server *s, Request *request, int64_t tokens)
     seat->first_token_s = request->first_token_s;
     seat->last_token_s = request->last_token_s;
     seat->tpot_slo_s = request->tpot_slo_s;
-    seat->first_hash = request->first_hash;
-    seat->num_hashes = request->num_hashes;
     seat->arrival_time_s = request->arrival_time_s;
     seat->ttft_slo_s = request->ttft_slo_s;
     seat->lone_prefill_s = request->lone_prefill_s;
-    show_rest(request, &seat->resting);
+    show_rest(request, &seat->lasting);
     request->status = RUNNING;
     seat->is_prefill_chunk = tokens_left(seat) > 1;
     grow(s, seat, tokens);
@@ -293,15 +290,15 @@ static void first_token(Server *s, Seat *seat)
         miss(s, row, row->arrival_time_s + row->ttft_slo_s);
 }
 
-/* Append the output tokens of a stretch of batches to a request. */
-ALWAYS_INLINE void append_tokens(Server *s, Seat *seat, int64_t iterations)
+/* Append the output tokens of a stretch of batches to a request; the caller counts them. */
+ALWAYS_INLINE void append_tokens(
+    Server *s, Seat *seat, int64_t iterations, double clock_s, int64_t block_size)
 {
     if (seat->num_output_tokens == 0) first_token(s, seat);
-    seat->last_token_s = s->clock_s;
+    seat->last_token_s = clock_s;
     seat->num_output_tokens += (int32_t)iterations;
-    s->num_output_tokens += iterations;
     if (iterations > 1) {
-        seat->num_blocks += (int32_t)blocks_to_grow(seat, iterations - 1, s->block_size);
+        seat->num_blocks += (int32_t)blocks_to_grow(seat, iterations - 1, block_size);
         seat->num_computed_tokens += (int32_t)iterations - 1;
     }
 }
@@ -312,13 +309,17 @@ static void deliver(Server *s, int64_t iterations)
     s->num_computed_tokens += s->batch_tokens + (iterations - 1) * s->batch_decodes;
     if (s->batch_decodes > 0) s->progress_iteration = s->iteration;
     Seat *running = running_of(s);
-    const int64_t num_running = s->num_running;
-    int64_t kept = 0;
+    const double clock_s = s->clock_s;
+    const int64_t num_running = s->num_running, block_size = s->block_size;
+    int64_t kept = 0, num_new = 0;
     for (int64_t position = 0; position < num_running; position++) {
         Seat *seat = &running[position];
         if (seat->num_scheduled_tokens > 0) {
             seat->num_scheduled_tokens = 0;
-            if (seat->num_computed_tokens == num_tokens(seat)) append_tokens(s, seat, iterations);
+            if (seat->num_computed_tokens == num_tokens(seat)) {
+                append_tokens(s, seat, iterations, clock_s, block_size);
+                num_new += iterations;
+            }
             if (seat->num_output_tokens == seat->stop_at_tokens) {
                 settle(s, seat, (int8_t)FINISHED, (int8_t)requests_of(s)[seat->row].stop_reason);
                 continue;
@@ -327,6 +328,7 @@ static void deliver(Server *s, int64_t iterations)
         if (kept < position) running[kept] = *seat;
         kept += 1;
     }
+    s->num_output_tokens += num_new;
     s->num_running = kept;
 }
 

@@ -85,9 +85,11 @@ ALWAYS_INLINE double density_of(const Request *request)
 }
 
 /* Write what decisions and observations look at into a place of the front and its cell. */
-static void fill_place(Server *s, Place *place, const Request *request, Key key)
+static void fill_place(Server *s, int64_t position, const Request *request, Key key)
 {
+    Place *place = &order_of(s)[position];
     Waiter *waiter = &front_of(s)[place->cell];
+    s->num_unmoved = imin(s->num_unmoved, position);
     place->key = key.first;
     waiter->key = key.first;
     waiter->second_key = key.second;
@@ -97,19 +99,16 @@ static void fill_place(Server *s, Place *place, const Request *request, Key key)
     place->whole_blocks = request->whole_blocks;
     place->moved_at_iteration = request->moved_at_iteration;
     place->density = request->density;
-    place->scene = -1;
-    place->free_blocks = -1;
-    waiter->weight = request->weight;
+    place->weight = request->weight;
+    place->arrival_time_s = request->arrival_time_s;
+    place->slot = -1;
     waiter->arrival_time_s = request->arrival_time_s;
     waiter->ttft_slo_s = request->ttft_slo_s;
     waiter->lone_prefill_s = request->lone_prefill_s;
     waiter->first_token_s = request->first_token_s;
     waiter->allowed_s = request->tpot_slo_s * request->num_output_tokens;
-    waiter->slot.present = 1.0f;
-    waiter->slot.is_running = 0.0f;
-    Resting *resting = &waiter->slot.resting;
-    show_rest(request, resting);
-    show_progress(request, request->whole_blocks / (double)s->num_blocks, resting);
+    show_rest(request, &waiter->resting);
+    show_progress(request, request->whole_blocks / (double)s->num_blocks, &waiter->resting);
 }
 
 static void push_back(Server *s, int64_t row, Key key, int64_t tie)
@@ -151,7 +150,8 @@ static void place_request(Server *s, const Request *request, Key key)
     }
     memmove(&order[low + 1], &order[low], (size_t)(count - low) * sizeof(Place));
     order[low].cell = cell;
-    fill_place(s, &order[low], request, key);
+    s->place_came_in = 1;
+    fill_place(s, low, request, key);
     s->num_front = count + 1;
 }
 
@@ -193,7 +193,7 @@ static void refill(Server *s)
         s->num_backlog -= 1;
         const Request *request = &requests_of(s)[best.row];
         if (!is_waiting(request)) continue;
-        fill_place(s, &order_of(s)[s->num_front], request, (Key){best.key, best.second_key});
+        fill_place(s, s->num_front, request, (Key){best.key, best.second_key});
         s->num_front += 1;
     }
 }
@@ -208,6 +208,7 @@ static void dequeue(Server *s, int64_t position)
     memmove(&order[position], &order[position + 1], (size_t)(last - position) * sizeof(Place));
     order[last].cell = cell;
     s->num_front = last;
+    s->num_unmoved = imin(s->num_unmoved, position);
     refill(s);
 }
 

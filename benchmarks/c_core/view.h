@@ -13,15 +13,18 @@ ALWAYS_INLINE double tpot_slack_s(double clock_s, const Seat *seat)
     return allowed_s - (clock_s - seat->first_token_s);
 }
 
-/* Write what neither waiting nor running changes. */
-ALWAYS_INLINE void show_rest(const Request *request, Resting *resting)
-{
-    resting->weight = rise(request->weight, 2.0);
-    resting->density = request->density;
-    resting->preemptible = request->preemptible;
-    resting->preemptions = rise(request->num_preemptions, 1.0);
-    resting->tpot_slo = rise(request->tpot_slo_s, 0.1);
-}
+/* Write what neither waiting nor running changes, to a Resting or a Lasting. */
+#define show_rest(request, resting)                                                                \
+    do {                                                                                           \
+        const Four x_ = {(request)->weight, (request)->num_preemptions, (request)->tpot_slo_s, 0}; \
+        const Four half_ = {2.0, 1.0, 0.1, 1.0};                                                   \
+        const FourFloats shown_ = rises(x_, half_);                                                \
+        (resting)->weight = shown_[0];                                                             \
+        (resting)->density = (request)->density;                                                   \
+        (resting)->preemptible = (request)->preemptible;                                           \
+        (resting)->preemptions = shown_[1];                                                        \
+        (resting)->tpot_slo = shown_[2];                                                           \
+    } while (0)
 
 /* Write what changes while a request, a Request or a Seat, runs. */
 #define show_progress(request, part_of_pool, resting)                                              \
@@ -69,12 +72,9 @@ ALWAYS_INLINE void show_slack(double slack_s, Slot *slot)
     slot->long_slack = clamped(slack_s * 0.125);
 }
 
-/* Return wait, pace and part of the free blocks as they are shown. */
-ALWAYS_INLINE FourFloats shown_times(double wait_s, double pace_s, double blocks, double total)
+ALWAYS_INLINE double part_of_free(int64_t blocks, int64_t free_blocks)
 {
-    const Four over = {wait_s, pace_s, blocks, 0.0};
-    const Four under = {fabs(wait_s) + 2.0, fabs(pace_s) + 0.5, total + 1.0, 1.0};
-    return quotients(over, under);
+    return (double)blocks / ((double)(blocks + free_blocks) + 1.0);
 }
 
 /* Copy a slot, with as few stores as it takes. */
@@ -87,15 +87,6 @@ ALWAYS_INLINE void copy_slot(Slot *slot, const Slot *kept)
     memcpy(to + 2, from + 2, sizeof(Slot) - 2 * sizeof(Eights));
 }
 
-static void note_scene(Server *s)
-{
-    if (s->clock_s != s->scene_clock_s || s->iteration != s->scene_iteration) {
-        s->scene += 1;
-        s->scene_clock_s = s->clock_s;
-        s->scene_iteration = s->iteration;
-    }
-}
-
 static double best_density(const Place *order, int64_t shown)
 {
     double best = -10.0;
@@ -103,118 +94,182 @@ static double best_density(const Place *order, int64_t shown)
     return best;
 }
 
-/* Show a waiting request as it is at the clock of this scene. */
-ALWAYS_INLINE void show_wait(double clock_s, Waiter *waiter, double blocks, double total)
+/* Take no slot of the observation for written. */
+static void forget_view(Server *s, Place *order)
 {
-    Slot *slot = &waiter->slot;
+    for (int64_t k = 0; k < s->num_front; k++) order[k].slot = -1;
+    s->num_unmoved = 0;
+    s->viewed_at = s->observation_at;
+    s->viewed_iteration = -1;
+    s->num_waiting_viewed = s->num_waiting_slots;
+    s->num_running_viewed = s->num_running_slots;
+}
+
+/* ---- the waiting slots ---- */
+
+/* Show a waiting request as it is at the clock. */
+ALWAYS_INLINE void show_wait(double clock_s, Place *place, const Waiter *waiter, Slot *slot)
+{
     const Times times =
         times_of(clock_s, waiter->arrival_time_s, waiter->ttft_slo_s, waiter->lone_prefill_s);
     const double pace_s = waiter->allowed_s - (clock_s - waiter->first_token_s);
-    const FourFloats shown = shown_times(times.wait_s, pace_s, blocks, total);
     const bool has_tokens = slot->resting.outputs > 0.0f;
-    waiter->slack_s = times.slack_s;
+    const double pace = rise(pace_s, 0.5);
+    place->is_urgent = times.slack_s < URGENT_S;
+    place->is_late = times.slack_s < 0.0;
     show_slack(times.slack_s, slot);
-    slot->blocks_of_free = shown[2];
-    slot->wait = shown[0];
+    slot->wait = rise(times.wait_s, 2.0);
     slot->is_late = !has_tokens & (times.wait_s > waiter->ttft_slo_s);
-    slot->tpot_slack = has_tokens ? shown[1] : 0.0f;
+    slot->tpot_slack = has_tokens ? pace : 0.0;
 }
 
-/* Bring the first slots of the waiting up to date. */
-static void refresh_waiting(const Server *s, Waiter *front, Place *order, int64_t shown)
+/* Show a waiting request that no slot shows yet. */
+static void show_waiter(const Server *s, Place *place, Slot *slot)
 {
-    const double clock_s = s->clock_s;
-    const int64_t scene = s->scene, free_blocks = s->free_blocks;
-    for (int64_t k = 0; k < shown; k++) {
-        Place *place = &order[k];
-        Waiter *waiter = &front[place->cell];
-        const double blocks = place->whole_blocks;
-        const double total = (double)(place->whole_blocks + free_blocks);
-        if (place->scene != scene)
-            show_wait(clock_s, waiter, blocks, total);
-        else if (place->free_blocks != free_blocks)
-            waiter->slot.blocks_of_free = blocks / (total + 1.0);
-        place->scene = (int32_t)scene;
-        place->free_blocks = (int32_t)free_blocks;
+    const Waiter *waiter = &front_of(s)[place->cell];
+    slot->present = 1.0f;
+    slot->is_running = 0.0f;
+    slot->resting = waiter->resting;
+    slot->blocks_of_free = part_of_free(place->whole_blocks, s->free_blocks);
+    show_wait(s->clock_s, place, waiter, slot);
+}
+
+/* Move the slots before which one came in, the last ones first. */
+static void move_down(Server *s, Place *order, Slot *slots, int64_t shown)
+{
+    for (int64_t k = shown; k < s->num_front; k++) order[k].slot = -1;
+    for (int64_t k = shown - 1; k >= s->num_unmoved; k--) {
+        const int64_t slot = order[k].slot;
+        if (slot > k) {
+            order[k].slot = -1;
+        } else if (slot >= 0 && slot < k) {
+            copy_slot(&slots[k], &slots[slot]);
+            order[k].slot = (int32_t)k;
+        }
     }
+    s->place_came_in = 0;
 }
 
-static void view_waiting(const Server *s, Place *order, int64_t shown, double best, Globals *out)
+/* Bring what the slots show of the first of the queue into the order that it has now. */
+static void arrange_waiting(Server *s, Place *order, Slot *slots, int64_t shown)
 {
-    Waiter *front = front_of(s);
+    const double step = 1.0 / (double)s->num_waiting_slots;
+    if (s->place_came_in) move_down(s, order, slots, shown);
+    for (int64_t k = s->num_unmoved; k < shown; k++) {
+        const int64_t slot = order[k].slot;
+        if (slot > k)
+            copy_slot(&slots[k], &slots[slot]);
+        else if (slot < 0)
+            show_waiter(s, &order[k], &slots[k]);
+        order[k].slot = (int32_t)k;
+        slots[k].rank = (double)k * step;
+    }
+    s->num_unmoved = s->front_size;
+}
+
+static void show_waits(const Server *s, Place *order, Slot *slots, int64_t shown)
+{
+    const Waiter *front = front_of(s);
+    const double clock_s = s->clock_s;
+    for (int64_t k = 0; k < shown; k++)
+        show_wait(clock_s, &order[k], &front[order[k].cell], &slots[k]);
+}
+
+static void show_parts_of_free(const Server *s, const Place *order, Slot *slots, int64_t shown)
+{
+    const int64_t free_blocks = s->free_blocks;
+    for (int64_t k = 0; k < shown; k++)
+        slots[k].blocks_of_free = part_of_free(order[k].whole_blocks, free_blocks);
+}
+
+/* Write the waiting slots, and what they say together. */
+static void view_waiting(
+    Server *s, Place *order, int64_t shown, bool stood_still, double best, Globals *out)
+{
     Slot *slots = slots_in(s);
     const int8_t *mask = mask_of(s) + NUM_LEVELS;
-    const int64_t num_slots = s->num_waiting_slots;
-    const double step = 1.0 / (double)num_slots;
     double urgent = 0.0, late = 0.0, first_s = s->clock_s;
-    refresh_waiting(s, front, order, shown);
+    arrange_waiting(s, order, slots, shown);
+    if (!stood_still) show_waits(s, order, slots, shown);
+    if (s->free_blocks != s->viewed_free_blocks) show_parts_of_free(s, order, slots, shown);
     for (int64_t k = 0; k < shown; k++) {
         const Place *place = &order[k];
-        const Waiter *waiter = &front[place->cell];
-        Slot *slot = &slots[k];
-        copy_slot(slot, &waiter->slot);
-        slot->is_legal = mask[k];
-        slot->rank = (double)k * step;
-        slot->density_gap = max2(5.0 * (place->density - best), -20.0);
-        urgent += waiter->weight * (waiter->slack_s < URGENT_S);
-        late += waiter->weight * (waiter->slack_s < 0.0);
-        first_s = min2(first_s, waiter->arrival_time_s);
+        slots[k].is_legal = mask[k];
+        slots[k].density_gap = max2(5.0 * (place->density - best), -20.0);
+        urgent += place->weight * place->is_urgent;
+        late += place->weight * place->is_late;
+        first_s = min2(first_s, place->arrival_time_s);
     }
-    for (int64_t k = shown; k < num_slots; k++) slots[k] = EMPTY_SLOT;
+    for (int64_t k = shown; k < s->num_waiting_viewed; k++) slots[k] = EMPTY_SLOT;
+    s->num_waiting_viewed = shown;
     out->urgent_weight = rise(urgent, 4.0);
     out->late_weight = rise(late, 4.0);
     out->longest_wait = rise(s->clock_s - first_s, 5.0);
 }
 
-/* Show the running requests as they are in this scene. */
-static void show_running(Server *s, Slot *shown)
+/* ---- the running slots ---- */
+
+/* Return wait, pace and part of the free blocks as they are shown. */
+ALWAYS_INLINE FourFloats shown_times(double wait_s, double pace_s, double blocks, double total)
+{
+    const Four over = {wait_s, pace_s, blocks, 0.0};
+    const Four under = {fabs(wait_s) + 2.0, fabs(pace_s) + 0.5, total + 1.0, 1.0};
+    return quotients(over, under);
+}
+
+/* Show the running requests as they are now. */
+static void show_running(const Server *s, Slot *slots, int64_t count)
 {
     const Seat *running = running_of(s);
     const double clock_s = s->clock_s, pool = (double)s->num_blocks;
+    const double step = 1.0 / (double)s->num_running_slots;
     const int64_t free_blocks = s->free_blocks, num_running = s->num_running;
-    const int64_t num_slots = s->num_running_slots, count = imin(num_running, num_slots);
-    s->shown_scene = s->scene;
-    s->shown_free_blocks = free_blocks;
     for (int64_t j = 0; j < count; j++) {
         const Seat *seat = &running[num_running - 1 - j];
-        Slot *slot = &shown[j];
-        slot->present = 1.0f;
-        slot->is_running = 1.0f;
-        slot->resting = seat->resting;
-        show_progress(seat, seat->num_blocks / pool, &slot->resting);
+        Slot *slot = &slots[j];
         const Times times =
             times_of(clock_s, seat->arrival_time_s, seat->ttft_slo_s, seat->lone_prefill_s);
-        const bool has_tokens = seat->num_output_tokens > 0;
-        const FourFloats shown_now =
+        const FourFloats shown =
             shown_times(times.wait_s, tpot_slack_s(clock_s, seat), seat->num_blocks,
                         (double)(seat->num_blocks + free_blocks));
+        const bool has_tokens = seat->num_output_tokens > 0;
+        slot->present = 1.0f;
+        slot->is_running = 1.0f;
+        slot->rank = (double)j * step;
+        slot->resting.weight = seat->lasting.weight;
+        slot->resting.density = seat->lasting.density;
+        slot->resting.preemptible = seat->lasting.preemptible;
+        slot->resting.preemptions = seat->lasting.preemptions;
+        slot->resting.tpot_slo = seat->lasting.tpot_slo;
+        show_progress(seat, seat->num_blocks / pool, &slot->resting);
         show_slack(times.slack_s, slot);
-        slot->blocks_of_free = shown_now[2];
-        slot->wait = shown_now[0];
+        slot->blocks_of_free = shown[2];
+        slot->wait = shown[0];
         slot->is_late = !has_tokens & (times.wait_s > seat->ttft_slo_s);
-        slot->tpot_slack = has_tokens ? shown_now[1] : 0.0f;
+        slot->tpot_slack = has_tokens ? shown[1] : 0.0f;
     }
-    for (int64_t j = count; j < num_slots; j++) shown[j] = EMPTY_SLOT;
 }
 
-static void view_running(Server *s, double best)
+/* Write the running slots, from the end of the batch order. */
+static void view_running(Server *s, bool stood_still, double best)
 {
-    Slot *shown = shown_of(s);
-    if (s->shown_scene != s->scene || s->shown_free_blocks != s->free_blocks)
-        show_running(s, shown);
-    const int64_t first = s->num_waiting_slots, num_slots = s->num_running_slots;
-    const int64_t count = imin(s->num_running, num_slots);
+    const int64_t first = s->num_waiting_slots;
+    const int64_t count = imin(s->num_running, s->num_running_slots);
     const int8_t *mask = mask_of(s) + NUM_LEVELS + first;
-    const double step = 1.0 / (double)num_slots;
     Slot *slots = slots_in(s) + first;
-    memcpy(slots, shown, (size_t)num_slots * sizeof(Slot));
+    if (!stood_still || s->free_blocks != s->viewed_free_blocks) {
+        show_running(s, slots, count);
+        for (int64_t j = count; j < s->num_running_viewed; j++) slots[j] = EMPTY_SLOT;
+        s->num_running_viewed = count;
+    }
     for (int64_t j = 0; j < count; j++) {
         slots[j].is_legal = mask[j];
-        slots[j].rank = (double)j * step;
         slots[j].density_gap =
-            min2(max2(5.0 * (shown[j].resting.density - best), -20.0), 0.0);
+            min2(max2(5.0 * (slots[j].resting.density - best), -20.0), 0.0);
     }
 }
+
+/* ---- the server as a whole ---- */
 
 static void view_budgets(const Server *s, Globals *out)
 {
@@ -255,11 +310,16 @@ static void view(Server *s)
 {
     Globals *out = globals_in(s);
     Place *order = order_of(s);
+    if (s->viewed_at != s->observation_at) forget_view(s, order);
     const int64_t shown = imin(s->num_front, s->num_waiting_slots);
-    note_scene(s);
+    const bool stood_still =
+        s->clock_s == s->viewed_clock_s && s->iteration == s->viewed_iteration;
     const double best = best_density(order, shown);
-    view_waiting(s, order, shown, best, out);
-    view_running(s, best);
+    view_waiting(s, order, shown, stood_still, best, out);
+    view_running(s, stood_still, best);
     view_budgets(s, out);
     view_queue(s, out);
+    s->viewed_clock_s = s->clock_s;
+    s->viewed_iteration = s->iteration;
+    s->viewed_free_blocks = s->free_blocks;
 }

@@ -84,9 +84,9 @@ def test_a_difference_is_named() -> None:
     world = world_of("busy")
     twin = copy.deepcopy(world)
     assert first_difference(world, twin) is None
-    twin.arrays.front["slot"]["wait"][2, 7] = 0.5
+    twin.arrays.front["resting"]["weight"][2, 7] = 0.5
     assert first_difference(world, twin) == (
-        "front.slot.wait[2, 7]: numba np.float32(0.0), C np.float32(0.5)"
+        "front.resting.weight[2, 7]: numba np.float32(0.0), C np.float32(0.5)"
     )
     twin.state["num_finished"][1] += 1
     assert "state.num_finished[1]" in str(first_difference(world, twin))
