@@ -70,14 +70,16 @@ def refuse_illegal(
             )
 
 
-def refuse_early_step(is_reset: bool) -> None:
-    """Refuse a step before the first reset.
+def refuse_early(method: str, is_reset: bool) -> None:
+    """Refuse a call before the first reset.
 
     Raises:
         ConfigError: There has been none.
     """
     if not is_reset:
-        raise ConfigError("step() came before the first reset(): call reset() to start an episode")
+        raise ConfigError(
+            f"{method}() came before the first reset(): call reset() to start an episode"
+        )
 
 
 def action_name(action: int, num_actions: int) -> str:

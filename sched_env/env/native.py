@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -9,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sched_env.env.actions import action_name, check_action, refuse_early_step, refuse_illegal
-from sched_env.env.state import restore_state, saved_state
+from sched_env.env.actions import action_name, check_action, refuse_early, refuse_illegal
+from sched_env.env.state import identity_of, restore_state, saved_state
 from sched_env.errors import ConfigError
 from sched_env.simulator.simulate import check_seed
 
@@ -28,6 +29,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         raises: Whether an illegal action is an error.
 
     Attributes:
+        config: The configuration; a subclass sets it.
         elapsed_name: Under which the time that a step took stands in ``info``.
         state_arrays: Names of the world's arrays that an episode changes.
     """
@@ -36,6 +38,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         "render_modes": ["ansi", "rgb_array", "human"],
         "render_fps": 10,
     }
+    config: Any
     elapsed_name: ClassVar[str]
     state_arrays: ClassVar[tuple[str, ...]]
 
@@ -147,7 +150,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
             ConfigError: The action is no whole number, or illegal and the environment
                 is set to raise, or there was no reset yet.
         """
-        refuse_early_step(self._is_reset)
+        refuse_early("step", self._is_reset)
         self._actions[0] = check_action(action)
         if self._raises:
             refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_), self._action_name)
@@ -177,18 +180,28 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         return None
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
-        return saved_state(self._memory(), self._own_arrays())
+        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
+
+        Raises:
+            ConfigError: There was no reset yet.
+        """
+        refuse_early("get_state", self._is_reset)
+        return saved_state(self._memory(), self._own_arrays(), self._identity)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`get_state` of an equal environment returned.
 
         Raises:
-            ConfigError: The state is that of another configuration.
+            ConfigError: The state is that of another configuration or trace.
         """
-        restore_state({**self._memory(), **self._own_arrays()}, state)
+        restore_state({**self._memory(), **self._own_arrays()}, state, self._identity)
         self._world.view(self._observations, self._masks)
         self._is_reset = True
+
+    @cached_property
+    def _identity(self) -> NDArray[np.uint8]:
+        """What a saved state must have been taken from."""
+        return identity_of(self.config, self._world.arrays._asdict(), self.state_arrays)
 
     def _memory(self) -> dict[str, NDArray[Any]]:
         arrays = self._world.arrays._asdict()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +13,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from sched_env.env.actions import action_name, check_actions, refuse_early_step, refuse_illegal
-from sched_env.env.state import check_number, restore_state, saved_state, server_seeds
+from sched_env.env.actions import action_name, check_actions, refuse_early, refuse_illegal
+from sched_env.env.state import (
+    check_number,
+    identity_of,
+    restore_state,
+    saved_state,
+    server_seeds,
+)
 from sched_env.errors import ConfigError
 
 # Rows of the results of a step; from _TERMINATED on they are flags.
@@ -40,6 +47,8 @@ class VectorOptions:
         if self.max_episode_steps is not None:
             check_number("max_episode_steps", self.max_episode_steps)
         _autoreset_mode(self.autoreset_mode)
+        if not isinstance(self.copy, bool | np.bool_):
+            raise ConfigError(f"copy {self.copy!r} is not allowed: give True or False")
         if self.render_mode is not None:
             raise ConfigError(
                 f"render_mode {self.render_mode!r} is not offered for many environments: "
@@ -59,6 +68,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         raises: Whether an illegal action is an error.
 
     Attributes:
+        config: The configuration; a subclass sets it.
         elapsed_name: Under which the time that a step took stands in ``infos``.
         state_arrays: Names of the world's arrays that an episode changes.
         scalar_id: Id of the environment, for messages.
@@ -68,6 +78,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         "render_modes": [],
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
+    config: Any
     elapsed_name: ClassVar[str]
     state_arrays: ClassVar[tuple[str, ...]]
     scalar_id: ClassVar[str]
@@ -199,7 +210,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
             ConfigError: There is not one whole number for each environment, or one is illegal and
                 the environment is set to raise, or there was no reset yet.
         """
-        refuse_early_step(self._is_reset)
+        refuse_early("step", self._is_reset)
         chosen = check_actions(actions, self.num_envs)
         restarted = self._ended
         if self._raises:
@@ -286,18 +297,28 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         return self._masks.copy() if self._copy else self._seen[1]
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly."""
-        return saved_state(self._memory(), self._own_arrays())
+        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
+
+        Raises:
+            ConfigError: There was no reset yet.
+        """
+        refuse_early("get_state", self._is_reset)
+        return saved_state(self._memory(), self._own_arrays(), self._identity)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`get_state` of an equal environment returned.
 
         Raises:
-            ConfigError: The state is that of another configuration.
+            ConfigError: The state is that of another configuration or trace.
         """
-        restore_state({**self._memory(), **self._own_arrays()}, state)
+        restore_state({**self._memory(), **self._own_arrays()}, state, self._identity)
         self._world.view(self._observations, self._masks)
         self._is_reset = True
+
+    @cached_property
+    def _identity(self) -> NDArray[np.uint8]:
+        """What a saved state must have been taken from."""
+        return identity_of(self.config, self._world.arrays._asdict(), self.state_arrays)
 
     def _memory(self) -> dict[str, NDArray[Any]]:
         arrays = self._world.arrays._asdict()
@@ -310,7 +331,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
 def _autoreset_mode(given: AutoresetMode | str) -> AutoresetMode:
     offered = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
     for mode in offered:
-        if given in (mode, mode.value):
+        if isinstance(given, str | AutoresetMode) and given in (mode, mode.value):
             return mode
     names = " or ".join(repr(mode.value) for mode in offered)
     raise ConfigError(f"autoreset_mode {given!r} is not offered: give {names}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sched_env.config import ConfigModel
 from sched_env.errors import ConfigError, did_you_mean
 from sched_env.simulator.simulate import check_seed
 
@@ -26,6 +29,7 @@ STATE_ARRAYS = (
 """The arrays of a world that an episode changes; the others are the same for ever."""
 
 _OPTIONS = ("trace_offset", "warmup_s")
+_IDENTITY = "configuration"
 
 
 def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | None]:
@@ -61,7 +65,7 @@ class SavedUnlessLive:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly.
 
         Raises:
-            ConfigError: The cost is live.
+            ConfigError: There was no reset yet, or the cost is live.
         """
         self._refuse_live()
         base: Any = super()
@@ -71,7 +75,7 @@ class SavedUnlessLive:
         """Go on from what :meth:`get_state` of an equal environment returned.
 
         Raises:
-            ConfigError: The state is that of another configuration, or the cost is live.
+            ConfigError: The state is that of another configuration or trace, or the cost is live.
         """
         self._refuse_live()
         base: Any = super()
@@ -122,7 +126,7 @@ def read_options(options: Mapping[str, Any] | None, longest_offset_s: float) -> 
     given = dict(options or {})
     for name, value in given.items():
         if name not in _OPTIONS:
-            hint = did_you_mean(name, _OPTIONS)
+            hint = did_you_mean(str(name), _OPTIONS)
             raise ConfigError(f"no reset option {name!r}.{hint} Known: {', '.join(_OPTIONS)}")
         is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not is_number or not (math.isfinite(value) and value >= 0):
@@ -144,26 +148,54 @@ def set_warmup(
     state["horizon_s"][chosen] = horizon_s + warmup_s
 
 
+def identity_of(
+    config: ConfigModel, arrays: Mapping[str, NDArray[Any]], changing: Sequence[str]
+) -> NDArray[np.uint8]:
+    """Return a digest of all that decides an episode but its seed, uint8 (16,).
+
+    Args:
+        config: The configuration. Names of traces do not count, what is in them does.
+        arrays: Arrays of the world by name.
+        changing: Those that an episode changes.
+    """
+    values = dict(config.to_dict())
+    for name in ("trace", "split"):
+        values.pop(name, None)
+    values["episode"] = {**values["episode"], "invalid_action": None}
+    digest = hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16)
+    for name, array in arrays.items():
+        if name not in changing:
+            digest.update(array.tobytes())
+    return np.frombuffer(digest.digest(), np.uint8)
+
+
 def saved_state(
-    memory: Mapping[str, NDArray[Any]], own: Mapping[str, NDArray[Any]]
+    memory: Mapping[str, NDArray[Any]],
+    own: Mapping[str, NDArray[Any]],
+    identity: NDArray[np.uint8],
 ) -> dict[str, NDArray[Any]]:
     """Return copies of all that an episode changes, in arrays that any format can store.
 
     Args:
         memory: Arrays of the world by name, whose memory comes out as uint8.
         own: Arrays of the environment itself, by name.
+        identity: What :func:`identity_of` returned.
     """
     saved = {name: _as_bytes(array) for name, array in memory.items()}
+    saved[_IDENTITY] = identity.copy()
     return {**saved, **{name: array.copy() for name, array in own.items()}}
 
 
-def restore_state(arrays: Mapping[str, NDArray[Any]], saved: Any) -> None:
+def restore_state(
+    arrays: Mapping[str, NDArray[Any]], saved: Any, identity: NDArray[np.uint8]
+) -> None:
     """Write what `saved_state` returned back into the arrays it was taken from, by name.
 
     Raises:
-        ConfigError: An array is missing or of another size; nothing is changed then.
+        ConfigError: An array is missing or of another size, or the state is that of another
+            configuration or trace; nothing is changed then.
     """
-    for name, array in arrays.items():
+    for name, array in {**arrays, _IDENTITY: identity}.items():
         if not (isinstance(saved, Mapping) and isinstance(saved.get(name), np.ndarray)):
             raise ConfigError(
                 f"the saved state has no array {name!r}: give what get_state returned"
@@ -173,6 +205,11 @@ def restore_state(arrays: Mapping[str, NDArray[Any]], saved: Any) -> None:
                 f"saved {name} has {saved[name].nbytes} bytes, this environment {array.nbytes}: "
                 "restore it into an environment of the same configuration and number of servers"
             )
+    if saved[_IDENTITY].tobytes() != identity.tobytes():
+        raise ConfigError(
+            "the saved state is that of another configuration or trace: restore it into an "
+            "environment of the same configuration"
+        )
     for name, array in arrays.items():
         array[...] = np.frombuffer(saved[name].tobytes(), array.dtype).reshape(array.shape)
 

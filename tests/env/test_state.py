@@ -122,3 +122,53 @@ def test_a_pickle_goes_on_in_another_process(config: Any, tmp_path: Path, reposi
     )
     assert run.returncode == 0, run.stderr
     assert_equal(pickle.loads((tmp_path / "steps.pickle").read_bytes()), expected)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"scheduler": {"num_blocks": 50}},
+        {"scheduler": {"max_num_batched_tokens": 64}},
+        {"service": {"slo_factor": 0.3}},
+        {"observation": {"privileged": True}},
+        {"observation": {"num_waiting_slots": 3, "num_running_slots": 5}},
+        {"observation": {"screen": "fcfs"}},
+        {"episode": {"load": [3.0, 4.0]}},
+    ],
+)
+def test_states_of_equal_size_but_another_configuration_are_refused(
+    config: Any, config_with: Any, sections: Any
+) -> None:
+    env, mask = started(config)
+    other = ContinuousBatchingEnv(config_with(**sections))
+    other.reset(seed=1)
+    with pytest.raises(ConfigError, match="same configuration"):
+        other.set_state(env.get_state())
+    with pytest.raises(ConfigError, match="same configuration"):
+        env.set_state(other.get_state())
+    assert_equal(env.action_masks(), mask.astype(np.bool_))
+
+
+def test_a_state_of_another_trace_is_refused_and_one_of_a_copied_trace_is_not(
+    config_with: Any, trace_file: str, tmp_path: Path
+) -> None:
+    head, first, *rest = Path(trace_file).read_text().splitlines()
+    time, prompt, _ = first.split(",")
+    for output, is_other in ((first.split(",")[2], False), ("59", True)):
+        path = tmp_path / f"{is_other}.csv"
+        path.write_text("\n".join([head, f"{time},{prompt},{output}", *rest]) + "\n")
+        other = ContinuousBatchingEnv(config_with(trace=str(path), episode={"load": None}))
+        same = ContinuousBatchingEnv(config_with(episode={"load": None}))
+        same.reset(seed=2)
+        if is_other:
+            with pytest.raises(ConfigError, match="another configuration or trace"):
+                other.set_state(same.get_state())
+        else:
+            other.set_state(same.get_state())
+            assert_equal(other.action_masks(), same.action_masks())
+
+
+def test_there_is_nothing_to_save_before_the_first_reset(config: Any) -> None:
+    for env in (ContinuousBatchingEnv(config), ContinuousBatchingVectorEnv(2, config)):
+        with pytest.raises(ConfigError, match=r"get_state\(\) came before the first reset"):
+            env.get_state()

@@ -210,6 +210,14 @@ def test_a_wrong_number_of_threads_is_refused(config: Any, num_threads: Any) -> 
         ContinuousBatchingVectorEnv(2, config, num_threads=num_threads)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"), [("copy", "no"), ("copy", 1), ("autoreset_mode", np.zeros(2))]
+)
+def test_other_wrong_arguments_are_refused(config: Any, argument: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=argument):
+        ContinuousBatchingVectorEnv(2, config, **{argument: value})
+
+
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_a_limit_of_steps_truncates(config: Any, mode: str) -> None:
     vector = ContinuousBatchingVectorEnv(2, config, max_episode_steps=5, autoreset_mode=mode)
