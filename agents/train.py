@@ -30,6 +30,7 @@ from sched_env.agents.checkpoint import (
     save_checkpoint,
 )
 from sched_env.agents.cloning import clone, teachers_csv
+from sched_env.agents.conditions import condition_envs
 from sched_env.agents.export import (
     MaskedActor,
     env_layout,
@@ -58,9 +59,11 @@ from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, vali
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError, MissingExtraError
+from sched_env.evaluation.entries import check_loads
 from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import write_policy
+from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 
 
@@ -137,14 +140,14 @@ def train(
     Raises:
         ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
         TraceError: A trace cannot be read; nothing is written then.
-        SchedEnvError: The prior is not there or does not fit; nothing is written then.
+        SchedEnvError: The prior, a policy to compare with, a load or a condition is not there or
+            not possible; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
     if experiment.polish_iterations and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     if not RunFolder(Path(run_dir)).config_file.exists():
-        read_tables(experiment.env)
-        prior_parameters(experiment.agent.prior, env_layout(experiment.env))
+        _check_parts(experiment)
     folder = _open(experiment, Path(run_dir), resume)
     done = folder.read_summary()
     if done is not None:
@@ -163,6 +166,23 @@ def train(
         return TrainingRun(experiment, folder, env, _make_judges(experiment), progress).run()
     finally:
         env.close()
+
+
+def _check_parts(experiment: ExperimentConfig) -> None:
+    """Refuse what would stop the run after its folder has been written.
+
+    Raises:
+        SchedEnvError: A trace, the prior, a policy to compare with, a load or a condition.
+    """
+    read_tables(experiment.env)
+    prior_parameters(experiment.agent.prior, env_layout(experiment.env))
+    for policy in experiment.comparison.policies:
+        resolve_policy(policy)
+    check_loads(experiment.comparison.loads)
+    try:
+        condition_envs(experiment.env, experiment.conditions)
+    except ConfigError as error:
+        raise ConfigError(f"conditions: {error}") from None
 
 
 def _open(experiment: ExperimentConfig, path: Path, resume: bool | str) -> RunFolder:

@@ -16,7 +16,7 @@ from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResu
 from sched_env.agents.validation import EpisodeEvaluation
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
-from sched_env.errors import ConfigError, TraceError, UnknownNameError
+from sched_env.errors import ConfigError, SchedEnvError, TraceError, UnknownNameError
 from tests.agents.fake_env import FakeVectorEnv
 
 UPDATE = 16 * 8
@@ -251,4 +251,20 @@ def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> Non
     experiment = _experiment(agent=AgentConfig(prior=prior))
     with pytest.raises(UnknownNameError, match="no pretrained policy 'nope'"):
         train(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"comparison": {"policies": ("fcfss",)}}, "no policy 'fcfss'. Did you mean 'fcfs'"),
+        ({"comparison": {"loads": (0.8, 1e9)}}, "load 1e.09 is not possible"),
+        ({"conditions": {"kv_factors": (1e9,)}}, "conditions: num_blocks: 4000000000000"),
+    ],
+)
+def test_what_would_stop_a_run_later_leaves_no_run_folder(
+    tmp_path: Path, changes: Any, message: str
+) -> None:
+    with pytest.raises(SchedEnvError, match=message):
+        train(_experiment(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
