@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sched_env.errors import ConfigError
+from sched_env.errors import ConfigError, SchedEnvError
 from sched_env.evaluation.files import replacing
 
 if TYPE_CHECKING:
@@ -78,9 +78,13 @@ def _draw(
 def main(arguments: Sequence[str]) -> None:
     """Draw the runs that are named to the file that is named last."""
     if len(arguments) < 2 or not arguments[-1].endswith(".png"):
-        raise SystemExit("give run folders, and last the PNG file to write")
+        raise ConfigError("give run folders, and last the PNG file to write")
     plot_curves([Path(one) for one in arguments[:-1]], Path(arguments[-1]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except SchedEnvError as fault:
+        print(fault, file=sys.stderr)
+        sys.exit(2)

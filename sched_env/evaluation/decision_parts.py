@@ -182,7 +182,7 @@ def parts_table(title: str, rows: Mapping[str, Sequence[PartRow]], first: str) -
 def main(arguments: Sequence[str]) -> None:
     """Print both tables for the policy named first, on the traces named after it."""
     if len(arguments) < 2:
-        raise SystemExit("give a policy folder or pretrained/NAME, and one or more traces")
+        raise PolicyError("give a policy folder or pretrained/NAME, and one or more traces")
     policy = resolve_policy(arguments[0])
     if not isinstance(policy, ExportedPolicy):
         raise PolicyError(f"{arguments[0]} is a heuristic: give a policy folder")

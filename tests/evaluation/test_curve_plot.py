@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,5 +38,13 @@ def test_runs_with_and_without_a_search_are_drawn(tmp_path: Path) -> None:
 def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no finished training run"):
         main([str(tmp_path), str(tmp_path / "out.png")])
-    with pytest.raises(SystemExit, match="PNG file"):
+    with pytest.raises(ConfigError, match="PNG file"):
         main([str(tmp_path)])
+
+
+def test_a_fault_of_its_user_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sched_env.evaluation.curve_plot", str(tmp_path), "out.png"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("no finished training run; give folders that train wrote\n")
+    assert ended.stderr.count("\n") == 1

@@ -6,6 +6,7 @@ import pytest
 
 from sched_env.config import EnvConfig
 from sched_env.engine.layout import Layout
+from sched_env.errors import PolicyError
 from sched_env.evaluation.decision_parts import (
     main,
     part_policies,
@@ -67,5 +68,5 @@ def test_the_table_is_paired_with_its_first_row(rows):
 
 
 def test_the_command_wants_a_policy_and_a_trace():
-    with pytest.raises(SystemExit, match="give a policy folder"):
+    with pytest.raises(PolicyError, match="give a policy folder"):
         main(["pretrained/azure2023"])
