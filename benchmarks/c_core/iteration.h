@@ -178,10 +178,20 @@ static void preempt(Server *s, KeyFunction key_of, int64_t position)
 
 /* ---- the guard against runs that cannot move ---- */
 
+/* End the first waiting request: it cannot move. */
+static void drop_head(Server *s)
+{
+    const int64_t row = front_of(s)[order_of(s)[0].cell].row;
+    take_out(s, row);
+    Request *request = &requests_of(s)[row];
+    const int64_t status = request->num_output_tokens > 0 ? FINISHED : REJECTED;
+    end(s, request, (int8_t)status, (int8_t)NO_PROGRESS);
+}
+
 static void break_livelock(Server *s)
 {
     const int64_t waited = s->iteration - s->progress_iteration;
-    if (LIKELY(waited <= PATIENCE) || s->num_running == 0) return;
+    if (LIKELY(waited <= PATIENCE) || s->num_running + s->num_front == 0) return;
     const Seat *running = running_of(s);
     const Request *requests = requests_of(s);
     double tokens = s->waiting_prefill_tokens;
@@ -192,19 +202,18 @@ static void break_livelock(Server *s)
             requests[running[worst].row].num_preemptions)
             worst = i;
     }
-    if ((double)waited > (double)PATIENCE + tokens) end_running(s, worst, (int8_t)NO_PROGRESS);
+    if ((double)waited <= (double)PATIENCE + tokens) return;
+    if (s->num_running > 0)
+        end_running(s, worst, (int8_t)NO_PROGRESS);
+    else
+        drop_head(s);
 }
 
 /* End the first waiting request if nothing runs and yet it was not admitted. */
 static void drop_stuck_head(Server *s)
 {
     if (s->num_running > 0 || s->num_preempted_now > 0) return;
-    if (s->num_front == 0 || s->batch_tokens > 0) return;
-    const int64_t row = front_of(s)[order_of(s)[0].cell].row;
-    take_out(s, row);
-    Request *request = &requests_of(s)[row];
-    const int64_t status = request->num_output_tokens > 0 ? FINISHED : REJECTED;
-    end(s, request, (int8_t)status, (int8_t)NO_PROGRESS);
+    if (s->num_front > 0 && s->batch_tokens == 0) drop_head(s);
 }
 
 /* ---- the run ---- */

@@ -180,10 +180,18 @@ def _evict_for(state: Any, key: Any, request: Any) -> bool:
         tokens += other.num_scheduled_tokens
         if worst < 0 or _gives_way_before(other, requests_of(state)[running_of(state)[worst].row]):
             worst = i
-    if worst < 0 or tokens <= 0 or request.whole_blocks > blocks:
+    if worst < 0 or tokens < _fewest_tokens(state, request) or request.whole_blocks > blocks:
         return False
     preempt(state, key, worst)
     return True
+
+
+@compiled_part
+def _fewest_tokens(state: Any, request: Any) -> int:
+    """Return how many tokens of a waiting request a batch has to take at least."""
+    if state.enable_chunked_prefill:
+        return 1
+    return tokens_left(request) - cached_blocks(state, request) * state.block_size
 
 
 @compiled_part

@@ -25,18 +25,23 @@ def break_livelock(state: Any) -> None:
     """End the request that was preempted most, if the running ones only undo each other's work.
 
     Without preemption each iteration computes a token for the first time, so there is an output
-    token after at most as many iterations as all live requests have tokens.
+    token after at most as many iterations as all live requests have tokens. Where nobody runs, for
+    each batch is undone before it is run, it is the first waiting request that ends.
     """
     waited = state.iteration - state.progress_iteration
-    if waited <= _PATIENCE or state.num_running == 0:
+    if waited <= _PATIENCE or state.num_running + state.num_front == 0:
         return
     tokens, worst = state.waiting_prefill_tokens, 0
     for i in range(state.num_running):
         tokens += num_tokens(running_of(state)[i])
         if _preemptions_of(state, i) > _preemptions_of(state, worst):
             worst = i
-    if waited > _PATIENCE + tokens:
+    if waited <= _PATIENCE + tokens:
+        return
+    if state.num_running > 0:
         end_running(state, worst, NO_PROGRESS)
+    elif state.num_in_flight == 0:
+        _drop_head(state)
 
 
 @compiled_part
@@ -50,8 +55,13 @@ def drop_stuck_head(state: Any) -> None:
     is_flying = state.num_in_flight > 0 and state.oldest_tokens > 0
     if state.num_running > 0 or is_flying or state.num_preempted_now > 0:
         return
-    if state.num_front == 0 or state.batch_tokens > 0:
-        return
+    if state.num_front > 0 and state.batch_tokens == 0:
+        _drop_head(state)
+
+
+@compiled_part
+def _drop_head(state: Any) -> None:
+    """End the first waiting request: it cannot move."""
     row = waiter_at(state, 0).row
     take_out(state, row)
     request = requests_of(state)[row]

@@ -339,7 +339,9 @@ class PlainScheduler:
             return False
         tokens = self.budget_left + sum(self.scheduled.get(one, 0) for one in lower)
         blocks = self.free + sum(one.blocks for one in lower)
-        if tokens <= 0 or self.blocks_for(head.tokens) > blocks:
+        found = len(self.find_cached(head)) * self.rules.block_size
+        needed = 1 if self.rules.chunked else head.left - found
+        if tokens < needed or self.blocks_for(head.tokens) > blocks:
             return False
         lowest = min(one.priority for one in lower)
         candidates = [one for one in lower if one.priority == lowest]

@@ -60,6 +60,26 @@ def test_case_1_nobody_is_evicted_in_vain() -> None:
     assert scheduler.preempted == ()
 
 
+@pytest.mark.parametrize("resume_first", [False, True])
+def test_case_1_nobody_is_evicted_for_a_prompt_that_no_batch_takes(resume_first: bool) -> None:
+    config = SchedulerConfig(
+        max_num_batched_tokens=16,
+        enable_chunked_prefill=False,
+        enable_prefix_caching=True,  # so that the prompt might be known by the time
+        preemptive_priority=True,
+        resume_first=resume_first,
+    )
+    scheduler = Scheduler(config)
+    scheduler.add_request("low", 11, 3, priority=0)
+    scheduler.add_request("long", 78, 5, priority=2)
+    for _ in range(6):
+        scheduler.schedule()
+        assert scheduler.preempted == ()
+        scheduler.update()
+    assert not scheduler.has_unfinished
+    assert (scheduler.finished, scheduler.rejected) == (("low",), ("long",))
+
+
 @pytest.mark.parametrize(("resume_first", "first"), [(False, "B"), (True, "A")])
 def test_case_2_a_preempted_request_behind_an_earlier_one(resume_first: bool, first: str) -> None:
     config = SchedulerConfig(
