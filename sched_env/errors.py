@@ -7,7 +7,8 @@ message on one line and exits with code 2; states of a simulation never raise.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 
 
 class SchedEnvError(Exception):
@@ -47,3 +48,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
+
+
+def run_module(main: Callable[[Sequence[str]], None]) -> None:
+    """Run a module as a command: a fault of its user ends it with one line and code 2."""
+    try:
+        main(sys.argv[1:])
+    except SchedEnvError as fault:
+        print(fault, file=sys.stderr)
+        sys.exit(2)

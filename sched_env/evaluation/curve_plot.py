@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sched_env.errors import ConfigError, SchedEnvError
+from sched_env.errors import ConfigError, run_module
 from sched_env.evaluation.files import replacing
 
 if TYPE_CHECKING:
@@ -83,8 +82,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except SchedEnvError as fault:
-        print(fault, file=sys.stderr)
-        sys.exit(2)
+    run_module(main)

@@ -13,7 +13,6 @@ victims are chosen among the running requests that are shown.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from sched_env.config import EnvConfig, load_config
-from sched_env.errors import PolicyError, SchedEnvError
+from sched_env.errors import PolicyError, run_module
 from sched_env.evaluation.cell import CellRunner, Setting
 from sched_env.evaluation.entries import trace_entries
 from sched_env.evaluation.statistics import paired_difference
@@ -199,8 +198,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except SchedEnvError as fault:
-        print(fault, file=sys.stderr)
-        sys.exit(2)
+    run_module(main)
