@@ -214,6 +214,12 @@ def requests_of(state: Any) -> Any:
 
 
 @compiled_part
+def requests_at(address: int, count: int) -> Any:
+    """Return the table of requests that lies at an address, REQUEST (count,)."""
+    return _requests_at(address, count)
+
+
+@compiled_part
 def running_of(state: Any) -> Any:
     """Return the running requests, in batch order, SEAT (seat_capacity + 1,).
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sched_env.engine.world import World
 from sched_env.metrics import latency
-from sched_env.metrics.fairness import STARVATION_S, jain_fairness
+from sched_env.metrics.fairness import STARVATION_S, jain_index, share_kept
+from sched_env.metrics.request_times import E2EL, QUEUE_WAIT, SLOWDOWN, TPOT, TTFT, request_times
 
 SUCCESS_GOODPUT = 0.9
 """An episode succeeds (``is_success``) from this weighted goodput on."""
@@ -45,7 +47,7 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
         "makespan_s": clock_s,
         "load": counts["load"],
         "is_success": goodput_weighted >= SUCCESS_GOODPUT,
-        **_latencies(world, index, counts["next_row"]),
+        **_latencies(world.requests[index, : counts["next_row"]]),
     }
 
 
@@ -69,34 +71,25 @@ _COUNTERS: list[str] = [
     "load",
     "num_blocks",
 ]
-_OUTCOMES: list[str] = [
-    "arrival_time_s",
-    "first_scheduled_s",
-    "first_token_s",
-    "finish_s",
-    "ttft_slo_s",
-    "tpot_slo_s",
-    "num_output_tokens",
-    "output_tokens",
-    "status",
-    "finish_reason",
-]
+_PERCENTILES: tuple[tuple[str, int, int], ...] = (
+    ("p95_queue_wait_ms", QUEUE_WAIT, 95),
+    ("p50_ttft_ms", TTFT, 50),
+    ("p99_ttft_ms", TTFT, 99),
+    ("p99_tpot_ms", TPOT, 99),
+    ("p99_e2el_ms", E2EL, 99),
+)
 
 
-def _latencies(world: World, index: int, arrived: int) -> dict[str, float]:
-    requests = world.requests[index, :arrived][_OUTCOMES]
-    ended = requests[~np.isnan(requests["finish_s"])]
-    wait_s = latency.queue_wait_s(ended)
-    figures = {"mean_queue_wait_ms": 1e3 * latency.mean(wait_s)}
-    wanted = (
-        ("queue_wait", wait_s, (95,)),
-        ("ttft", latency.ttft_s(ended), (50, 99)),
-        ("tpot", latency.tpot_s(ended), (99,)),
-        ("e2el", latency.e2el_s(ended), (99,)),
-    )
-    for name, values_s, which in wanted:
-        for percent, value_s in latency.percentiles(values_s, which).items():
-            figures[f"p{percent}_{name}_ms"] = 1e3 * value_s
-    figures["num_starved"] = int((wait_s > STARVATION_S).sum())
-    figures["jain_fairness"] = jain_fairness(ended) if len(ended) else 1.0
+def _latencies(requests: NDArray[Any]) -> dict[str, float]:
+    """Return the figures of those requests, REQUEST (n,), that have ended."""
+    times = request_times(requests)[:, ~np.isnan(requests["finish_s"])]
+    kept = share_kept(times[SLOWDOWN])
+    times.sort(axis=1)  # NaN last
+    num_known = times.shape[1] - np.isnan(times).sum(axis=1)
+    known = [row[:count] for row, count in zip(times, num_known.tolist(), strict=True)]
+    figures = {"mean_queue_wait_ms": 1e3 * latency.mean(known[QUEUE_WAIT])}
+    for name, row, percent in _PERCENTILES:
+        figures[name] = 1e3 * latency.percentile_of(known[row], percent)
+    figures["num_starved"] = int((known[QUEUE_WAIT] > STARVATION_S).sum())
+    figures["jain_fairness"] = jain_index(kept) if kept.size else 1.0
     return figures

@@ -1,9 +1,9 @@
 """Who pays for the order: Jain's index over slowdowns, and starvation.
 
-The slowdown of a request is its E2EL over the E2EL it was promised, TTFT SLO + (output tokens - 1)
-x TPOT SLO. The index is taken over the share of the promise that was kept, min(1, 1 / slowdown),
-which is 0 for a request that never finished or was cut short: so requests that were dropped count,
-and being quicker than promised makes nobody unfair.
+The slowdown of a request is its E2EL over the E2EL that it was promised (see
+`sched_env.metrics.request_times`). The index is taken over the share of the promise that was kept,
+min(1, 1 / slowdown), which is 0 for a request that never finished or was cut short: so requests
+that were dropped count, and being quicker than promised makes nobody unfair.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sched_env.metrics.latency import e2el_s, queue_wait_s
-from sched_env.metrics.outcome import Floats, RequestOutcomes, is_complete
+from sched_env.metrics.latency import queue_wait_s
+from sched_env.metrics.outcome import Floats, RequestOutcomes
+from sched_env.metrics.request_times import SLOWDOWN, request_times
 
 STARVATION_S = 10.0
 """Default wait in seconds above which a request counts as starved."""
@@ -31,25 +32,19 @@ def jain_index(shares: npt.ArrayLike) -> float:
     return float(share.sum() ** 2 / (share.size * squares)) if squares > 0 else 1.0
 
 
-def promised_e2el_s(requests: RequestOutcomes) -> Floats:
-    """Return TTFT SLO + (output tokens asked for - 1) x TPOT SLO in seconds (n,)."""
-    num_gaps = requests["output_tokens"].astype(np.float64) - 1
-    # A single token needs no TPOT: 0 x inf would be NaN where there is no SLO.
-    decode_s = np.multiply(
-        num_gaps, requests["tpot_slo_s"], out=np.zeros(len(requests)), where=num_gaps > 0
-    )
-    return np.asarray(requests["ttft_slo_s"] + decode_s, np.float64)
-
-
 def slowdown(requests: RequestOutcomes) -> Floats:
     """Return E2EL / promised E2EL, infinite where not all the output came (n,)."""
-    ratio = e2el_s(requests) / promised_e2el_s(requests)
-    return np.where(is_complete(requests), ratio, np.inf)
+    return request_times(requests)[SLOWDOWN]
 
 
 def promise_kept(requests: RequestOutcomes) -> Floats:
-    """Return the kept share of each promise, min(1, 1 / slowdown), 0 where not complete (n,)."""
-    return 1.0 / np.maximum(slowdown(requests), 1.0)
+    """Return the kept share of each promise, 0 where not complete (n,)."""
+    return share_kept(slowdown(requests))
+
+
+def share_kept(slowdowns: Floats) -> Floats:
+    """Return min(1, 1 / slowdown) of each slowdown (n,)."""
+    return 1.0 / np.maximum(slowdowns, 1.0)
 
 
 def jain_fairness(requests: RequestOutcomes) -> float:

@@ -1,9 +1,8 @@
 """Latencies of single requests and their statistics.
 
-With arrival a_r, first scheduling s_r, first token f_r, last token c_r and n_r output tokens:
-queue wait = s_r - a_r, TTFT = f_r - a_r, TPOT = (c_r - f_r) / (n_r - 1) for n_r >= 2,
-E2EL = c_r - a_r. ITL are the gaps between consecutive tokens of a request. Percentiles interpolate
-linearly, as ``numpy.percentile`` and ``vllm bench serve`` do.
+The times of one request are defined in `sched_env.metrics.request_times`. ITL are the gaps between
+consecutive tokens of a request. Percentiles interpolate linearly, as ``numpy.percentile`` and
+``vllm bench serve`` do.
 """
 
 from __future__ import annotations
@@ -13,25 +12,25 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sched_env.metrics.outcome import Floats, RequestOutcomes, is_finished
+from sched_env.metrics.outcome import Floats, RequestOutcomes
+from sched_env.metrics.request_times import E2EL, QUEUE_WAIT, TPOT, TTFT, request_times
 
 REPORTED_PERCENTILES = (50, 90, 95, 99)
 
 
 def queue_wait_s(requests: RequestOutcomes) -> Floats:
     """Return the seconds from arrival to first scheduling, NaN where never scheduled (n,)."""
-    return np.asarray(requests["first_scheduled_s"] - requests["arrival_time_s"], np.float64)
+    return request_times(requests)[QUEUE_WAIT]
 
 
 def ttft_s(requests: RequestOutcomes) -> Floats:
     """Return the seconds from arrival to first token, queue wait included, NaN if none (n,)."""
-    return np.asarray(requests["first_token_s"] - requests["arrival_time_s"], np.float64)
+    return request_times(requests)[TTFT]
 
 
 def e2el_s(requests: RequestOutcomes) -> Floats:
     """Return the seconds from arrival to last token, NaN where not finished (n,)."""
-    latency = requests["finish_s"] - requests["arrival_time_s"]
-    return np.where(is_finished(requests), latency, np.nan)
+    return request_times(requests)[E2EL]
 
 
 def tpot_s(requests: RequestOutcomes) -> Floats:
@@ -40,10 +39,7 @@ def tpot_s(requests: RequestOutcomes) -> Floats:
     NaN where the request did not finish or made a single token: such a request has no TPOT, and
     counting it as 0 would flatter the mean.
     """
-    num_gaps = np.maximum(requests["num_output_tokens"].astype(np.float64) - 1, 1)
-    decode_s = requests["finish_s"] - requests["first_token_s"]
-    has_tpot = is_finished(requests) & (requests["num_output_tokens"] >= 2)
-    return np.where(has_tpot, decode_s / num_gaps, np.nan)
+    return request_times(requests)[TPOT]
 
 
 def inter_token_latencies_s(token_times_s: npt.ArrayLike) -> Floats:
@@ -58,13 +54,16 @@ def percentiles(
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
     known.sort()
-    if known.size == 0:
-        return dict.fromkeys(which, float("nan"))
-    return {percent: _at(known, percent) for percent in which}
+    return {percent: percentile_of(known, percent) for percent in which}
 
 
-def _at(ordered: Floats, percent: float) -> float:
-    """Interpolate a percentile linearly between its neighbours, as numpy does by default."""
+def percentile_of(ordered: Floats, percent: float) -> float:
+    """Interpolate a percentile of rising values linearly, as numpy does by default.
+
+    NaN if there are none.
+    """
+    if ordered.size == 0:
+        return float("nan")
     place = (ordered.size - 1) * percent / 100.0
     below = int(place)
     above = min(below + 1, ordered.size - 1)

@@ -1,0 +1,87 @@
+"""What the times of one request come to: each rule is written once, for one request.
+
+Compiled code runs them over a whole table of requests, at the end of an episode as well as of a
+simulation. With arrival a, first scheduling s, first token f, last token c and n output tokens:
+queue wait = s - a, TTFT = f - a, TPOT = (c - f) / (n - 1) for n >= 2, E2EL = c - a, and slowdown is
+E2EL over what was promised. What never happened is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sched_env.compiled import compiled, compiled_part
+from sched_env.engine.memory import requests_at
+from sched_env.engine.records import FINISHED, REQUEST
+from sched_env.metrics.outcome import COMPLETE_REASONS
+
+QUEUE_WAIT, TTFT, TPOT, E2EL, SLOWDOWN = range(5)
+"""Rows of what :func:`request_times` returns."""
+
+_NUM_ROWS = 5
+
+
+@compiled_part
+def _tpot_s(request: Any) -> float:
+    """Return the mean seconds per output token after the first.
+
+    NaN for an unfinished request and for a single token: counting that as 0 would flatter the mean.
+    """
+    if request.status != FINISHED or request.num_output_tokens < 2:
+        return math.nan
+    return (request.finish_s - request.first_token_s) / (request.num_output_tokens - 1)
+
+
+@compiled_part
+def _e2el_s(request: Any) -> float:
+    """Return the seconds from arrival to last token, NaN where not finished."""
+    if request.status != FINISHED:
+        return math.nan
+    return request.finish_s - request.arrival_time_s
+
+
+@compiled_part
+def _promised_e2el_s(request: Any) -> float:
+    """Return TTFT SLO + (output tokens asked for - 1) x TPOT SLO in seconds."""
+    num_gaps = request.output_tokens - 1
+    # A single token needs no TPOT: 0 x inf would be NaN where there is no SLO.
+    return request.ttft_slo_s + (num_gaps * request.tpot_slo_s if num_gaps > 0 else 0.0)
+
+
+@compiled_part
+def _slowdown(request: Any) -> float:
+    """Return E2EL / promised E2EL, infinite where not all the output came."""
+    if request.status != FINISHED or request.finish_reason not in COMPLETE_REASONS:
+        return math.inf
+    return _e2el_s(request) / _promised_e2el_s(request)
+
+
+@compiled
+def _read_times(address: int, times: npt.NDArray[np.float64]) -> None:
+    """Fill ``times`` (5, n) from the n requests that lie at an address."""
+    requests = requests_at(address, times.shape[1])
+    for i in range(times.shape[1]):
+        request = requests[i]
+        times[QUEUE_WAIT, i] = request.first_scheduled_s - request.arrival_time_s
+        times[TTFT, i] = request.first_token_s - request.arrival_time_s
+        times[TPOT, i] = _tpot_s(request)
+        times[E2EL, i] = _e2el_s(request)
+        times[SLOWDOWN, i] = _slowdown(request)
+
+
+def request_times(requests: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+    """Return what the times of requests come to, in seconds, slowdown a ratio (5, n).
+
+    Args:
+        requests: REQUEST (n,).
+    """
+    table = np.ascontiguousarray(requests)
+    if table.dtype.itemsize != REQUEST.itemsize:
+        raise TypeError(f"requests are {table.dtype}: give an outcome table, REQUEST (n,)")
+    times = np.empty((_NUM_ROWS, len(table)))
+    _read_times(table.ctypes.data, times)
+    return times
