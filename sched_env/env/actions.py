@@ -13,6 +13,7 @@ from sched_env.engine.layout import NUM_LEVELS
 from sched_env.errors import ConfigError
 
 _LARGEST = 2**63
+_INT64 = np.dtype(np.int64)
 
 
 def check_action(action: Any) -> int:
@@ -38,7 +39,7 @@ def check_actions(actions: Any, num_envs: int) -> NDArray[np.int64]:
         given = np.asarray(actions)
     except ValueError:  # lists of several lengths
         given = np.empty(0, dtype=object)
-    if given.dtype == np.int64 and given.shape == (num_envs,) and given.flags.c_contiguous:
+    if given.dtype == _INT64 and given.shape == (num_envs,) and given.flags.c_contiguous:
         return given
     if given.shape != (num_envs,) or given.dtype.kind not in "iu":
         raise ConfigError(

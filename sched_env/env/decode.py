@@ -162,8 +162,8 @@ class DecodeSchedulingVectorEnv(NativeVectorEnv):
         max_episode_steps: Truncate an episode after so many decisions; ``None``: never.
         autoreset_mode: ``NEXT_STEP`` (Gymnasium's default) or ``SAME_STEP``
             (stable-baselines3's: the last observation is ``infos["final_obs"]``).
-        copy: Return fresh observations and masks. With ``False`` they are read-only views of the
-            buffers that the next step overwrites.
+        copy: Return fresh arrays. With ``False`` all that a reset or a step returns are read-only
+            views of buffers that the next step overwrites.
 
     ``infos`` holds arrays: ``action_mask`` int8 (num_envs, 2 S), ``elapsed_steps``, ``discount``
     and ``invalid_action`` (num_envs,), and, when an episode ends, its metrics under

@@ -25,6 +25,12 @@ from sched_env.errors import ConfigError
 
 # Rows of the results of a step; from _TERMINATED on they are flags.
 _REWARD, _ELAPSED, _DISCOUNT, _TERMINATED, _TRUNCATED, _INVALID = range(6)
+_NUM_FLAGS = 3
+
+StepOutcome = tuple[
+    NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
+]
+"""Observations, rewards, terminated, truncated and infos of a step."""
 
 
 @dataclass(frozen=True)
@@ -100,17 +106,20 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._observations, self._masks, self._results = world.buffers()
-        self._look_at_buffers()
+        self._flags = np.zeros((_NUM_FLAGS, num_envs), np.bool_)
         self._ended = np.zeros(num_envs, np.bool_)
         self._everywhere = np.ones(num_envs, np.bool_)
         self._everywhere.setflags(write=False)
+        self._look_at_buffers()
         self._is_reset = False
 
     def _look_at_buffers(self) -> None:
         """Make the views that ``copy=False`` hands out: the next step builds on what they show."""
-        self._seen = self._observations.view(), self._masks.view()
-        for view in self._seen:
+        buffers = (self._observations, self._masks, self._results, self._flags)
+        views = tuple(buffer.view() for buffer in buffers)
+        for view in views:
             view.flags.writeable = False
+        self._seen = self._told(*views)
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore a copy or a pickle, in which views have become arrays of their own."""
@@ -171,9 +180,10 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         self._ended[:] = False
         self._results[:] = 0.0
         self._results[_DISCOUNT] = 1.0
+        self._flags[:] = False
         self._is_reset = True
-        invalid = np.zeros(self.num_envs, np.bool_)
-        return self._out_observations(), self._infos(self._results.copy(), invalid)
+        observations, *_, infos = self._outcome()
+        return observations, infos
 
     def _set_seeds(self, seed: int | Sequence[int | None] | None) -> None:
         state = self._world.state
@@ -192,15 +202,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
                 state["env_seed"][index] = value
                 state["episode"][index] = 0
 
-    def step(
-        self, actions: NDArray[np.int64]
-    ) -> tuple[
-        NDArray[np.float32],
-        NDArray[np.float64],
-        NDArray[np.bool_],
-        NDArray[np.bool_],
-        dict[str, Any],
-    ]:
+    def step(self, actions: NDArray[np.int64]) -> StepOutcome:
         """Take one decision in each server; see the class for what comes back.
 
         With NEXT_STEP, a server whose episode has ended starts the next one instead, whatever its
@@ -216,55 +218,59 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         if self._raises:
             refuse_illegal(chosen, self._masks, ~restarted, self._action_name)
         num_over = self._world.step(chosen, self._observations, self._masks, self._results)
-        results = self._results.copy()
         if num_over or self._limit:
-            self._settle_ends(results, restarted)
-        flags = results[_TERMINATED:].astype(np.bool_)
-        terminated, truncated, invalid = flags[0], flags[1], flags[2]  # quicker than one by one
-        infos = self._infos(results, invalid)
-        if num_over or self._limit:
-            self._ended = terminated | truncated
-            if self._ended.any():
-                self._end_episodes(infos)
-        return self._out_observations(), results[_REWARD], terminated, truncated, infos
+            self._settle_ends(restarted)
+        np.not_equal(self._results[_TERMINATED:], 0.0, out=self._flags)
+        if not (num_over or self._limit):
+            return self._outcome()
+        self._ended = self._flags[0] | self._flags[1]
+        outcome = self._outcome()
+        return self._end_episodes(outcome) if self._ended.any() else outcome
 
-    def _settle_ends(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
+    def _settle_ends(self, restarted: NDArray[np.bool_]) -> None:
         """Start the episodes that are due, and say of an end whether it is one by time."""
+        results = self._results
         if restarted.any():
             self._restart(restarted)
             results[:, restarted] = 0.0
             results[_DISCOUNT, restarted] = 1.0
         if self._limit:
-            self._apply_limit(results, restarted)
+            self._apply_limit(restarted)
         results[_TRUNCATED, results[_TERMINATED] > 0] = 0.0
 
-    def _apply_limit(self, results: NDArray[np.float64], restarted: NDArray[np.bool_]) -> None:
+    def _apply_limit(self, restarted: NDArray[np.bool_]) -> None:
         """Truncate the episodes that have taken ``max_episode_steps`` decisions."""
         state = self._world.state
         late = (state["decisions"] >= self._limit) & ~restarted
         state["truncated"][late] = 1
-        results[_TRUNCATED, late] = 1.0
+        self._results[_TRUNCATED, late] = 1.0
 
     def _restart(self, chosen: NDArray[np.bool_]) -> None:
         self._world.state["episode"][chosen] += 1
         self._start_next(chosen)
 
-    def _end_episodes(self, infos: dict[str, Any]) -> None:
-        """Add the metrics of ended episodes, and with SAME_STEP start the next ones."""
+    def _end_episodes(self, outcome: StepOutcome) -> StepOutcome:
+        """Return an outcome with the metrics of ended episodes.
+
+        With SAME_STEP the next ones start: what they observe takes the place of the last one's.
+        """
+        _, rewards, terminated, truncated, infos = outcome
         ended = self._ended.copy()
         final = self._metrics_of(ended)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             infos.update(final)
-            return
+            return outcome
         final["action_mask"], final["_action_mask"] = self._masks.copy(), ended
         last = np.full(self.num_envs, None, dtype=object)
         for index in np.flatnonzero(ended):
             last[index] = self._observations[index].copy()
-        infos["final_obs"], infos["_final_obs"] = last, ended
-        infos["final_info"], infos["_final_info"] = final, ended
         self._restart(ended)
         self._ended[:] = False
-        infos["action_mask"] = self._out_masks()
+        observations, *_, first = self._outcome()
+        infos["action_mask"] = first["action_mask"]
+        infos["final_obs"], infos["_final_obs"] = last, ended
+        infos["final_info"], infos["_final_info"] = final, ended
+        return observations, rewards, terminated, truncated, infos
 
     def _metrics_of(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
         where = np.flatnonzero(ended)
@@ -277,24 +283,34 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
             metrics[f"_{name}"] = ended
         return metrics
 
-    def _infos(self, results: NDArray[np.float64], invalid: NDArray[np.bool_]) -> dict[str, Any]:
+    def _outcome(self) -> StepOutcome:
+        """Return what a step tells, as the buffers have it: copies, or views that stay the same."""
+        if not self._copy:
+            observations, rewards, terminated, truncated, infos = self._seen
+            return observations, rewards, terminated, truncated, infos.copy()
+        masks, results, flags = self._masks.copy(), self._results.copy(), self._flags.copy()
+        return self._told(self._observations.copy(), masks, results, flags)
+
+    def _told(
+        self,
+        observations: NDArray[np.float32],
+        masks: NDArray[np.int8],
+        results: NDArray[np.float64],
+        flags: NDArray[np.bool_],
+    ) -> StepOutcome:
+        """Return those arrays as a step hands them out."""
         everywhere = self._everywhere
-        return {
-            "action_mask": self._out_masks(),
+        infos: dict[str, Any] = {
+            "action_mask": masks,
             "_action_mask": everywhere,
             self.elapsed_name: results[_ELAPSED],
             f"_{self.elapsed_name}": everywhere,
             "discount": results[_DISCOUNT],
             "_discount": everywhere,
-            "invalid_action": invalid,
+            "invalid_action": flags[2],
             "_invalid_action": everywhere,
         }
-
-    def _out_observations(self) -> NDArray[np.float32]:
-        return self._observations.copy() if self._copy else self._seen[0]
-
-    def _out_masks(self) -> NDArray[np.int8]:
-        return self._masks.copy() if self._copy else self._seen[1]
+        return observations, results[_REWARD], flags[0], flags[1], infos
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly.

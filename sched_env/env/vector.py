@@ -40,8 +40,8 @@ class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
         max_episode_steps: Truncate an episode after so many decisions; ``None``: never.
         autoreset_mode: ``NEXT_STEP`` (Gymnasium's default) or ``SAME_STEP``
             (stable-baselines3's: the last observation is ``infos["final_obs"]``).
-        copy: Return fresh observations and masks. With ``False`` they are read-only views of the
-            buffers that the next step overwrites.
+        copy: Return fresh arrays. With ``False`` all that a reset or a step returns are read-only
+            views of buffers that the next step overwrites.
         num_threads: Threads that share the servers of a step; the numbers are the same with any.
             More than one pays from some hundred servers on.
 

@@ -165,12 +165,17 @@ def test_returned_arrays_are_never_touched_again(config: Any) -> None:
 def test_without_copies_the_buffers_are_returned(config: Any) -> None:
     vector = ContinuousBatchingVectorEnv(NUM_ENVS, config, copy=False)
     observations, infos = vector.reset(seed=1)
-    again, _, _, _, more = vector.step(infos["action_mask"].argmax(axis=1))
+    again, *step, more = vector.step(infos["action_mask"].argmax(axis=1))
     assert again is observations
     assert more["action_mask"] is infos["action_mask"]
-    for shown in (observations, infos["action_mask"]):
+    assert more["elapsed_s"] is infos["elapsed_s"]
+    infos["of the caller"] = "stays with it"
+    *later, last = vector.step(infos["action_mask"].argmax(axis=1))
+    assert all(one is other for one, other in zip(step, later[1:], strict=True))
+    assert last.keys() == more.keys()
+    for shown in (observations, infos["action_mask"], *step, more["invalid_action"]):
         with pytest.raises(ValueError, match="read-only"):
-            shown[0, 0] = 1
+            shown[0] = 1
 
 
 def test_a_copy_without_copies_has_buffers_of_its_own(config: Any) -> None:
@@ -194,6 +199,26 @@ def rollout(vector: ContinuousBatchingVectorEnv, num_steps: int) -> bytes:
         numbers += [item.tobytes() for item in step]
         numbers += [infos[name].tobytes() for name in ("action_mask", "elapsed_s", "discount")]
     return b"".join(numbers)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("limit", [None, 7])
+def test_views_tell_what_copies_tell(config: Any, mode: AutoresetMode, limit: int | None) -> None:
+    options: dict[str, Any] = {"autoreset_mode": mode, "max_episode_steps": limit}
+    copying, viewing = (
+        ContinuousBatchingVectorEnv(NUM_ENVS, config, copy=copies, **options)
+        for copies in (True, False)
+    )
+    _, infos = copying.reset(seed=5)
+    viewing.reset(seed=5)
+    rng, num_ended = np.random.default_rng(5), 0
+    while num_ended < 3 * NUM_ENVS:
+        actions = np.array([legal_action(rng, mask) for mask in infos["action_mask"]])
+        *copied, infos = copying.step(actions)
+        *viewed, seen = viewing.step(actions)
+        num_ended += int((copied[2] | copied[3]).sum())
+        assert all(np.array_equal(one, other) for one, other in zip(copied, viewed, strict=True))
+        np.testing.assert_equal(seen, infos)
 
 
 @pytest.mark.parametrize("num_threads", [2, 3, 8])
