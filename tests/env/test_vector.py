@@ -218,6 +218,8 @@ def test_views_tell_what_copies_tell(config: Any, mode: AutoresetMode, limit: in
         *viewed, seen = viewing.step(actions)
         num_ended += int((copied[2] | copied[3]).sum())
         assert all(np.array_equal(one, other) for one, other in zip(copied, viewed, strict=True))
+        last, last_seen = (told.pop("final_obs", []) for told in (infos, seen))
+        assert all(np.array_equal(one, other) for one, other in zip(last, last_seen, strict=True))
         np.testing.assert_equal(seen, infos)
 
 
