@@ -115,11 +115,11 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
 
     def _look_at_buffers(self) -> None:
         """Make the views that ``copy=False`` hands out: the next step builds on what they show."""
-        buffers = (self._observations, self._masks, self._results, self._flags)
-        views = tuple(buffer.view() for buffer in buffers)
-        for view in views:
+        observations, masks = self._observations.view(), self._masks.view()
+        results, flags = self._results.view(), self._flags.view()
+        for view in (observations, masks, results, flags):
             view.flags.writeable = False
-        self._seen = self._told(*views)
+        self._seen = self._told(observations, masks, results, flags)
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore a copy or a pickle, in which views have become arrays of their own."""
