@@ -187,6 +187,10 @@ def _check(arguments: BenchArguments) -> None:
                 raise ConfigError(f"--{option} {value}: give a number from 0 to {most}")
         elif not 0 < value <= most:
             raise ConfigError(f"--{option} {value}: give a number above 0 and up to {most}")
+    if arguments.sched_sim_python:
+        from sched_env.cli import other_speed
+
+        other_speed.check_sched_sim(arguments.sched_sim_python)
     if arguments.out:
         path = Path(arguments.out)
         if path.is_dir():

@@ -39,6 +39,15 @@ def has_sched_sim() -> bool:
     return find_spec("sched_sim") is not None
 
 
+def check_sched_sim(python: str) -> None:
+    """Refuse an interpreter that cannot import ``sched-sim``.
+
+    Raises:
+        SchedEnvError: It cannot, or is none.
+    """
+    _output([python, "-c", "import sched_sim"], "", python)
+
+
 def sched_sim(table: RequestTable, python: str, repeats: int) -> Speed:
     """Measure ``sched-sim`` under fcfs on its A100, in processes of its own.
 
@@ -58,7 +67,10 @@ def sched_sim(table: RequestTable, python: str, repeats: int) -> Speed:
 
 
 def _rate(lines: Sequence[str], python: str) -> float:
-    command, text = [python, "-c", _RUN_SCHED_SIM], "\n".join(lines)
+    return float(_output([python, "-c", _RUN_SCHED_SIM], "\n".join(lines), python))
+
+
+def _output(command: list[str], text: str, python: str) -> str:
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, input=text)
     except OSError as fault:
@@ -66,4 +78,4 @@ def _rate(lines: Sequence[str], python: str) -> float:
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise SchedEnvError(f"sched-sim failed under {python}: {reason[0]}")
-    return float(done.stdout)
+    return done.stdout

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sched_env.cli import other_speed
+from sched_env.cli import bench, other_speed
 from sched_env.cli.trace_speed import light_chatbot
 from sched_env.errors import SchedEnvError
 
@@ -31,3 +31,8 @@ def test_a_python_that_cannot_run_it_is_told() -> None:
     if not other_speed.has_sched_sim():
         with pytest.raises(SchedEnvError, match="No module named 'sched_sim'"):
             other_speed.sched_sim(table, sys.executable, repeats=1)
+
+
+def test_a_python_that_cannot_run_it_is_told_before_anything_is_measured() -> None:
+    with pytest.raises(SchedEnvError, match="--sched-sim-python /no/python"):
+        bench.run(bench.BenchArguments(sched_sim_python="/no/python"))

@@ -117,12 +117,12 @@ def run_arena(
         SchedEnvError: A policy, trace or folder is wrong; the message says which.
         MissingExtraError: Ceilings are asked for without the extra ``ceilings``.
     """
-    make_folder(folder)
     traces = traces_of(config)
     policies: list[Any] = list(config.policies)
     if config.clairvoyant:
         policies.append(clairvoyant_wsrpt)
     policy_entries(policies, allow_privileged=config.clairvoyant)  # faults come before any work
+    make_folder(folder)
     rows: list[Row] = []
     described: list[dict[str, Any]] = []
     ceilings: list[CeilingRow] = []

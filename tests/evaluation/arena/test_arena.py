@@ -10,7 +10,7 @@ import pytest
 
 from sched_env.cli.main import main
 from sched_env.config import ArenaConfig, load_config
-from sched_env.errors import ConfigError
+from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.evaluation.arena.opponents import opponents_markdown
 from sched_env.evaluation.arena.run import conditions_of, run_arena
 from sched_env.policy.names import known_policies
@@ -46,6 +46,13 @@ def test_every_policy_meets_every_condition(result):
     kinds = {row["policy"]: row["policy_kind"] for row in result.rows}
     assert kinds["clairvoyant_wsrpt"] == "clairvoyant"
     assert set(kinds.values()) == {"heuristic", "clairvoyant"}
+
+
+def test_a_misspelt_policy_leaves_no_folder(tmp_path):
+    arena = SMALL.replace(policies=("fcfs", "agin"))
+    with pytest.raises(UnknownNameError, match="aging"):
+        run_arena(arena, tmp_path / "arena", workers=1)
+    assert not (tmp_path / "arena").exists()
 
 
 def test_conditions_set_the_pool_and_the_tightness_and_nothing_else(result):
