@@ -17,6 +17,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +30,7 @@ from sched_env.config import ExperimentConfig, to_yaml
 from sched_env.config.differences import describe_differences
 from sched_env.errors import ConfigError
 from sched_env.evaluation.files import write_json, write_text
+from sched_env.evaluation.folder_lock import lock_folder
 from sched_env.evaluation.machine import describe_machine
 
 
@@ -81,6 +84,17 @@ class RunFolder:
     def summary_file(self) -> Path:
         """Return the path of the summary, written last."""
         return self.path / "summary.json"
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Keep other training runs out of the folder, whose configuration is there.
+
+        Raises:
+            SchedEnvError: Another one writes to it.
+        """
+        with self.config_file.open("r+b") as file:
+            lock_folder(file, self.path, "another training run")
+            yield
 
     def read_config(self) -> ExperimentConfig:
         """Return the configuration the run was started with.

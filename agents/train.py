@@ -141,7 +141,7 @@ def train(
         ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
         TraceError: A trace cannot be read; nothing is written then.
         SchedEnvError: The prior, a policy to compare with, a load or a condition is not there or
-            not possible; nothing is written then.
+            not possible, or another run writes to the folder; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
     if experiment.polish_iterations and find_spec("cmaes") is None:
@@ -152,6 +152,15 @@ def train(
     done = folder.read_summary()
     if done is not None:
         return TrainResult(folder.path, folder.policy, done["num_decisions"], done)
+    with folder.held():
+        return _train_in(folder, experiment, progress)
+
+
+def _train_in(
+    folder: RunFolder,
+    experiment: ExperimentConfig,
+    progress: Callable[[TrainProgress], None] | None,
+) -> TrainResult:
     if progress is not None:
         announce_compilation()
     num_envs, _ = rollout_size(experiment.agent, experiment.total_decisions)

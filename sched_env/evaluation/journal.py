@@ -15,13 +15,9 @@ from typing import Any, Self
 
 from sched_env.config.differences import describe_differences
 from sched_env.errors import SchedEnvError
+from sched_env.evaluation.folder_lock import lock_folder
 from sched_env.evaluation.results import PARTIAL
 from sched_env.metrics.summary import Row
-
-try:
-    import fcntl
-except ImportError:  # no POSIX system
-    fcntl = None
 
 
 class Journal:
@@ -52,7 +48,7 @@ class Journal:
             self.path.touch()
             self._file = self.path.open("r+b")
             try:
-                _lock(self._file, self.path)
+                lock_folder(self._file, self.path.parent, "another evaluation")
                 self._read(self._file, self.path)
             except BaseException:
                 self._file.close()
@@ -109,17 +105,3 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
-
-
-def _lock(file: BufferedRandom, path: Path) -> None:
-    """Refuse a second evaluation that writes to the same folder at the same time."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SchedEnvError(
-            f"another evaluation is writing to {path.parent}: wait for it, or name another folder"
-        ) from None
-    except OSError:  # a file system without locks
-        return

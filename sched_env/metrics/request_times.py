@@ -80,7 +80,7 @@ def request_times(requests: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
         requests: REQUEST (n,).
     """
     table = np.ascontiguousarray(requests)
-    if table.dtype.itemsize != REQUEST.itemsize:
+    if table.dtype.names != REQUEST.names:
         raise TypeError(f"requests are {table.dtype}: give an outcome table, REQUEST (n,)")
     times = np.empty((_NUM_ROWS, len(table)))
     _read_times(table.ctypes.data, times)

@@ -268,3 +268,12 @@ def test_what_would_stop_a_run_later_leaves_no_run_folder(
     with pytest.raises(SchedEnvError, match=message):
         train(_experiment(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    experiment = _experiment()
+    with (
+        open_run_folder(tmp_path / "run", experiment).held(),
+        pytest.raises(SchedEnvError, match="another training run is writing to"),
+    ):
+        train(experiment, tmp_path / "run")
