@@ -64,11 +64,11 @@ def run(arguments: SimulateArguments) -> None:
     from sched_env.workload import read_trace
 
     policy = resolve_policy(arguments.policy)
+    table = read_trace(arguments.trace).split(arguments.split)
     if arguments.out:
         from sched_env.evaluation.files import make_folder
 
         make_folder(Path(arguments.out))
-    table = read_trace(arguments.trace).split(arguments.split)
     announce_compilation()
     result = simulate(
         table,

@@ -98,11 +98,11 @@ def evaluate(
     grid = Grid.checked(policies, traces, loads, seeds, allow_privileged=allow_privileged)
     env = _evaluated(_with_times(env or EnvConfig(), workers), grid, split)
     setting = Setting(env, split, starvation_s, max_requests)
-    folder = None if out_dir is None else make_folder(Path(out_dir))
     if progress:
         announce_compilation()
     runner = CellRunner(setting)
     tables = [runner.window(trace, grid.seeds[0]).table for trace in grid.traces]
+    folder = None if out_dir is None else make_folder(Path(out_dir))
     config = describe_grid(grid, setting, tables)
     with Journal(folder, {**config, "sched_env_sha256": package_sha256()}) as journal:
         processes = workers or _default_workers(grid, sum(map(len, tables)), env)

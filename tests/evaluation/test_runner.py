@@ -265,3 +265,10 @@ def test_neither_torch_nor_matplotlib_is_imported(repository):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repository)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_trace_that_cannot_be_read_leaves_no_folder(tmp_path):
+    (tmp_path / "bad.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nbad,row\n")
+    with pytest.raises(TraceError, match="line 2"):
+        evaluate(["fcfs"], str(tmp_path / "bad.csv"), [1.0], 1, out_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
