@@ -29,7 +29,7 @@ from sched_env.agents.checkpoint import (
     restore_model,
     save_checkpoint,
 )
-from sched_env.agents.cloning import clone, teachers_csv
+from sched_env.agents.cloning import clone
 from sched_env.agents.conditions import condition_envs
 from sched_env.agents.export import (
     MaskedActor,
@@ -55,6 +55,7 @@ from sched_env.agents.tags import (
     tag_means,
     validation_curves,
 )
+from sched_env.agents.teachers import teachers_csv
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
@@ -144,7 +145,8 @@ def train(
             not possible, or another run writes to the folder; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
-    if experiment.polish_iterations and find_spec("cmaes") is None:
+    is_searching = experiment.polish_iterations or experiment.cloning.search_iterations
+    if is_searching and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     if not RunFolder(Path(run_dir)).config_file.exists():
         _check_parts(experiment)
@@ -353,9 +355,9 @@ class TrainingRun:
         trained = MaskedActor(actor, prior)
         if self.experiment.polish_iterations:
             policy = self._polished(policy)
-        if self.experiment.clone_pieces:
+        if self.experiment.cloning.pieces:
             policy = self._cloned(policy)
-        if self.experiment.polish_iterations or self.experiment.clone_pieces:
+        if self.experiment.polish_iterations or self.experiment.cloning.pieces:
             trained = torch_actor(policy)
         write_policy(self.folder.policy, policy.weights, policy.card)
         parity = visited_parity(self.env, trained, self.folder.policy)
@@ -379,7 +381,7 @@ class TrainingRun:
         tuning = tuning.replace(
             slo_factors=conditions.slo_factors, kv_factors=conditions.kv_factors
         )
-        result = clone(policy, experiment.env, tuning, experiment.seed, experiment.clone_pieces)
+        result = clone(policy, experiment.env, tuning, experiment.seed, experiment.cloning)
         write_text(self.folder.teachers_file, teachers_csv(result.teachers))
         return result.policy
 

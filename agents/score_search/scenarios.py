@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sched_env.config import EnvConfig
-from sched_env.config.tuning import TuningConfig
+from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.engine.layout import Layout
 from sched_env.engine.setup import run_world
+from sched_env.engine.world import World
 from sched_env.errors import TraceError
 from sched_env.metrics.latency import percentiles, ttft_s
 from sched_env.metrics.slo import goodput_weighted
@@ -55,11 +57,19 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """One piece of a trace at one load, SLO tightness and KV pool."""
+    """One piece of a trace, perhaps stretched, at one load, SLO tightness and KV pool."""
 
     table: RequestTable
     env: EnvConfig
     seed: int
+
+    def world(self) -> World:
+        """Return a server that is about to receive the piece."""
+        until_s = DRAIN_FACTOR * max(float(self.table.arrival_time_s[-1]), 60.0)
+        key = resolve_policy(self.env.observation.screen)
+        return run_world(
+            self.env, self.table, key, seed=self.seed, until_s=until_s, count_itl=False
+        )
 
 
 class ScenarioSource:
@@ -82,7 +92,7 @@ class ScenarioSource:
             table = read_trace(trace, service_class_names=names, seed=0).split(split)
             if len(table) < 2:
                 raise TraceError(f"{trace}: one request in the {split} part; give a longer trace")
-            self._tables.append(table)
+            self._tables += [stretched(table, stretch) for stretch in tuning.stretches]
         pools = [max(round(env.scheduler.num_blocks * factor), 1) for factor in tuning.kv_factors]
         self._servers = [
             env.replace(
@@ -98,7 +108,8 @@ class ScenarioSource:
     def draw(self, count: int, seed: int, iteration: int) -> list[Condition]:
         """Return ``count`` conditions, decided by the seed and the iteration alone.
 
-        Traces, loads, tightness and pools follow each other as evenly as their numbers allow.
+        Traces, stretches, loads, tightness and pools follow each other as evenly as their numbers
+        allow.
         """
         rng = np.random.default_rng([seed, iteration])
         tuning = self._tuning
@@ -131,6 +142,20 @@ class ScenarioSource:
         return Condition(piece, env.replace(service=service), int(rng.integers(2**62)))
 
 
+def stretched(table: RequestTable, stretch: StretchConfig) -> RequestTable:
+    """Return the same arrivals with prompts and outputs of other lengths."""
+    if not stretch.is_stretch:
+        return table
+
+    def times(tokens: NDArray[np.int32], factor: float) -> NDArray[np.int64]:
+        return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)
+
+    return table.with_columns(
+        prompt_tokens=times(table.prompt_tokens, stretch.prompt),
+        output_tokens=times(table.output_tokens, stretch.output),
+    )
+
+
 class ScenarioSet:
     """Servers that stand ready to run one candidate after another.
 
@@ -145,11 +170,7 @@ class ScenarioSet:
         self._runs: list[DecidingRun] = []
         self._lengths = [len(one.table) for one in conditions]
         for one in conditions:
-            until_s = DRAIN_FACTOR * max(float(one.table.arrival_time_s[-1]), 60.0)
-            key = resolve_policy(one.env.observation.screen)
-            world = run_world(
-                one.env, one.table, key, seed=one.seed, until_s=until_s, count_itl=False
-            )
+            world = one.world()
             policy.check_layout(world.layout)
             self._runs.append(DecidingRun(world, policy))
 

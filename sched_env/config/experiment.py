@@ -18,7 +18,7 @@ from sched_env.config.model import (
     Seed,
     Text,
 )
-from sched_env.config.tuning import TuningConfig
+from sched_env.config.tuning import StretchConfig, TuningConfig
 
 
 class ComparisonConfig(ConfigModel):
@@ -62,6 +62,37 @@ class ObjectiveConfig(ConfigModel):
         """
         cost = self.p95_ttft_weight * p95_ttft_s
         return goodput - cost if math.isfinite(cost) else goodput
+
+
+class CloningConfig(ConfigModel):
+    """How a network learns, at the end of its training, from the best teacher of each condition.
+
+    A condition is a trace, a stretch, an SLO tightness and a KV pool; who may teach is told by
+    `sched_env.agents.teachers`.
+    """
+
+    pieces: CountOrZero = 0
+    """Pieces of the training split for each condition and round; 0: it does not learn so. A
+    condition of stretched traces has as many over the number of stretches."""
+
+    stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
+    """Multiples of the traces' lengths, each under every condition."""
+
+    search_iterations: CountOrZero = 0
+    """Generations of a search on the stretched traces alone, whose result may teach too; 0: none.
+    It needs the extra ``tune``."""
+
+    hidden_size: Count | None = None
+    """Hidden units of each layer that the network is widened to before; null: as many as it has."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_search(self) -> Self:
+        if self.search_iterations and not any(one.is_stretch for one in self.stretches):
+            raise ValueError(
+                f"search_iterations {self.search_iterations} needs stretches that change a length: "
+                "add one, or set it to 0"
+            )
+        return self
 
 
 class ExperimentConfig(ConfigModel):
@@ -109,14 +140,22 @@ class ExperimentConfig(ConfigModel):
     polish_step_size: Positive = 0.06
     """First standard deviation of that search; it begins nearer to its end than ``tuning`` does."""
 
-    clone_pieces: CountOrZero = 0
-    """Pieces of the training split, for each condition and round, on which the policy learns at the
-    very end from the best of its own variants under each condition; 0: not at all."""
+    cloning: CloningConfig = CloningConfig()
+    """How the policy learns from teachers at the very end."""
 
     @pydantic.model_validator(mode="after")
     def _check_network(self) -> Self:
-        for key in ("polish_iterations", "clone_pieces"):
-            value = getattr(self, key)
+        width = self.cloning.hidden_size
+        if width is not None and width < self.agent.hidden_size:
+            raise ValueError(
+                f"cloning.hidden_size {width} is below agent.hidden_size {self.agent.hidden_size}: "
+                "a network can be widened, not narrowed"
+            )
+        searches = {
+            "polish_iterations": self.polish_iterations,
+            "cloning.pieces": self.cloning.pieces,
+        }
+        for key, value in searches.items():
             if value and self.agent.network != "pointer":
                 raise ValueError(
                     f"{key} {value} needs agent.network pointer, not {self.agent.network}: "

@@ -7,6 +7,21 @@ import pydantic
 from sched_env.config.model import ConfigModel, Count, Positive
 
 
+class StretchConfig(ConfigModel):
+    """Requests of other lengths than a trace has, made from it."""
+
+    prompt: Positive = 1.0
+    """Multiple of each prompt's length."""
+
+    output: Positive = 1.0
+    """Multiple of each output's length."""
+
+    @property
+    def is_stretch(self) -> bool:
+        """Tell whether it changes any length."""
+        return (self.prompt, self.output) != (1.0, 1.0)
+
+
 class TuningConfig(ConfigModel):
     """One search for the weights of a linear score, or of a trained policy.
 
@@ -35,6 +50,9 @@ class TuningConfig(ConfigModel):
 
     kv_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
     """Multiples of the environment's num_blocks, drawn per scenario."""
+
+    stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
+    """Multiples of the traces' lengths, drawn per scenario."""
 
     step_size: Positive = 0.1
     """First standard deviation of the search, in units of each weight's own scale."""

@@ -6,6 +6,7 @@ several times faster than the same policy asked through `ExportedPolicy.act`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +53,16 @@ class AskingRun:
         state = self.world.state[0]
         return bool(state["terminated"] or state["truncated"])
 
+    @property
+    def observations(self) -> NDArray[Any]:
+        """Return what is observed now, float32 (1, size): a view that the next step overwrites."""
+        return self._buffers[0]
+
+    @property
+    def masks(self) -> NDArray[Any]:
+        """Return what is legal now, (1, num_actions): a view that the next step overwrites."""
+        return self._buffers[1]
+
     def begin(self) -> None:
         """Empty the server and bring it to its first decision."""
         observations, masks, _ = self._buffers
@@ -61,16 +72,38 @@ class AskingRun:
 
     def advance(self, max_decisions: int) -> bool:
         """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
-        observations, masks, results = self._buffers
         for _ in range(max_decisions):
             if self.is_over:
                 break
             # Copies: a decider may write into what it is shown, and the next step builds on it.
-            actions = self._decider.act(observations.copy(), masks.copy())
-            self.world.step(actions, observations, masks, results)
-            self.num_decisions += 1
-            self.num_invalid_actions += int(results[5, 0])
+            self.take(self._decider.act(self.observations.copy(), self.masks.copy()))
         return self.is_over
+
+    def take(self, actions: NDArray[np.int64]) -> None:
+        """Take one decision, int64 (1,), and come to the next one."""
+        results = self._buffers[2]
+        self.world.step(actions, *self._buffers)
+        self.num_decisions += 1
+        self.num_invalid_actions += int(results[5, 0])
+
+
+def run_together(worlds: Sequence[World], decider: Decider) -> None:
+    """Run worlds of one server to their ends, the decider asked for all of them at once.
+
+    The servers know nothing of each other: each run is the one that it has alone.
+
+    Args:
+        worlds: Of one layout, each about to receive all requests of a table.
+        decider: Fits their layout.
+    """
+    runs = [AskingRun(world, decider) for world in worlds]
+    for run in runs:
+        run.begin()
+    while going := [run for run in runs if not run.is_over]:
+        shown = np.concatenate([run.observations for run in going])
+        legal = np.concatenate([run.masks for run in going])
+        for run, action in zip(going, decider.act(shown, legal), strict=True):
+            run.take(np.array([action]))
 
 
 class DecidingRun(AskingRun):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sched_env.agents.cloning import NUM_ROUNDS, FixedLevel, clone, teachers_csv
+from sched_env.agents.cloning import NUM_ROUNDS, clone
 from sched_env.agents.export import env_layout
+from sched_env.agents.teachers import NUM_TRIALS, teachers_of
 from sched_env.config import EnvConfig, TuningConfig
-from sched_env.engine.layout import PREFILL_LEVELS
+from sched_env.config.experiment import CloningConfig
 from sched_env.policy.card import (
     LinearScorePrior,
     ObservationSchema,
@@ -51,16 +52,7 @@ def network() -> ExportedPolicy:
 
 @pytest.fixture(scope="module")
 def cloned(network):
-    return clone(network, ENV, SMALL, seed=1, num_pieces=2)
-
-
-def test_each_condition_has_the_teacher_that_does_best_there(cloned):
-    assert [one.env.service.slo_factor for one in cloned.teachers] == [1.0, 0.6]
-    assert all(one.gain >= 0.0 for one in cloned.teachers)
-    assert all((one.gain == 0.0) or (one.level in PREFILL_LEVELS) for one in cloned.teachers)
-    rows = teachers_csv(cloned.teachers).splitlines()
-    assert rows[0] == "trace,slo_factor,num_blocks,level,gain"
-    assert rows[1].startswith("azure_code,1,4000,")
+    return clone(network, ENV, SMALL, seed=1, cloning=CloningConfig(pieces=2))
 
 
 def test_what_does_better_on_the_validation_split_is_kept_and_the_card_tells_the_cost(
@@ -76,23 +68,27 @@ def test_what_does_better_on_the_validation_split_is_kept_and_the_card_tells_the
     assert changed == (after > before)
     assert training["run"] == "made"
     assert 0.5 < training["clone_agreement"] <= 1.0
-    runs = 2 * 6 * len(PREFILL_LEVELS) + NUM_ROUNDS * 2 * 2 + 2 * 6
+    runs = 2 * NUM_TRIALS * len(teachers_of(network)) + NUM_ROUNDS * 2 * 2 + 2 * 6
     assert training["clone_requests"] == 60 * runs
     same = [name for name in network.weights if name.startswith("prior.")]
     assert all(np.array_equal(cloned.policy.weights[k], network.weights[k]) for k in same)
 
 
 def test_cloning_repeats_itself(cloned, network):
-    again = clone(network, ENV, SMALL, seed=1, num_pieces=2)
+    again = clone(network, ENV, SMALL, seed=1, cloning=CloningConfig(pieces=2))
     assert again.goodputs == cloned.goodputs
     for name, tensor in cloned.policy.weights.items():
         assert np.array_equal(again.policy.weights[name], tensor)
 
 
-@pytest.mark.parametrize(("wanted", "legal", "level"), [(0.5, [1, 3], 1), (1.0, [0, 1, 2], 2)])
-def test_a_fixed_level_is_the_nearest_legal_one(wanted, legal, level):
-    masks = np.zeros((1, 7), np.int8)
-    masks[0, legal] = 1
-    logits = FixedLevel(PREFILL_LEVELS, wanted).logits(np.zeros((1, 3), np.float32), masks)
-    assert np.where(masks[0], logits[0], -9.0)[:4].argmax() == level
-    assert not logits[0, 4:].any()
+def test_a_specialist_may_teach_and_the_network_may_grow(network):
+    cloning = CloningConfig(
+        pieces=2, stretches=({}, {"output": 2.0}), search_iterations=2, hidden_size=12
+    )
+    small = SMALL.replace(population=4, scenarios=2, validation_scenarios=2)
+    result = clone(network, ENV, small, seed=1, cloning=cloning)
+    assert [one.stretch.output for one in result.teachers] == [1.0, 1.0, 2.0, 2.0]
+    assert result.policy.card.architecture.hidden_size == 12
+    searched = 60 * (2 * 4 * 2 + 2 * 2)
+    taught = 4 * NUM_TRIALS * (len(teachers_of(network)) + 1) + NUM_ROUNDS * 2 * (2 + 1) + 2 * 2
+    assert result.policy.card.training["clone_requests"] == searched + 60 * taught

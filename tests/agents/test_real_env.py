@@ -175,7 +175,7 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
         conditions={"slo_factors": [1.0, 0.7]},
         tuning=tuning,
         polish_iterations=2,
-        clone_pieces=1,
+        cloning={"pieces": 1},
     )
     result = train(experiment, tmp_path / "run")
     assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000

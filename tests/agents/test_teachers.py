@@ -1,0 +1,88 @@
+"""Who teaches is who does best on the training split, surely."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sched_env.agents.score_search.scenarios import ScenarioSource
+from sched_env.agents.teachers import (
+    OWN_RULE,
+    FixedLevel,
+    best_teacher,
+    serve_together,
+    taught_conditions,
+    teachers_csv,
+    teachers_of,
+)
+from sched_env.config import EnvConfig, TuningConfig
+from sched_env.config.tuning import StretchConfig
+from sched_env.engine.layout import PREFILL_LEVELS
+from sched_env.metrics.preemption import num_recomputed_tokens
+from sched_env.policy.registry import resolve_policy
+from sched_env.simulator.simulate import seen_by
+
+POLICY = resolve_policy("pretrained/azure2023")
+ENV = seen_by(POLICY, EnvConfig(trace=("azure_code",)))
+SMALL = TuningConfig(loads=(1.0,), slo_factors=(1.0, 0.6), requests_per_scenario=60)
+LONG = StretchConfig(prompt=2.0, output=3.0)
+
+
+def test_every_stretch_tightness_and_pool_is_a_condition():
+    tuning = SMALL.replace(kv_factors=(1.0, 2.0), stretches=(StretchConfig(), LONG))
+    found = taught_conditions(ENV, tuning)
+    pieces = [one.source.draw(1, 0, 0)[0] for one in found]
+    assert [one.stretch for one in found] == [StretchConfig()] * 4 + [LONG] * 4
+    assert [one.env.service.slo_factor for one in pieces[:4]] == [1.0, 1.0, 0.6, 0.6]
+    assert [one.env.scheduler.num_blocks for one in pieces[:2]] == [4000, 8000]
+
+
+def test_a_stretch_multiplies_lengths_and_leaves_the_load():
+    plain, long = (
+        ScenarioSource(ENV, SMALL.replace(stretches=(stretch,)), "train").draw(1, 0, 0)[0].table
+        for stretch in (StretchConfig(), LONG)
+    )
+    np.testing.assert_array_equal(long.prompt_tokens, 2 * plain.prompt_tokens)
+    np.testing.assert_array_equal(long.output_tokens, 3 * plain.output_tokens)
+    assert long.span_s > plain.span_s
+
+
+def test_servers_side_by_side_do_as_each_does_alone():
+    pieces = ScenarioSource(ENV, SMALL, "train").draw(3, 0, 0)
+    together = serve_together(pieces, POLICY)
+    for piece, requests in zip(pieces, together, strict=True):
+        assert serve_together([piece], POLICY)[0].tobytes() == requests.tobytes()
+
+
+def test_the_best_teacher_surely_gains():
+    choices = teachers_of(POLICY)
+    assert next(iter(choices)) == OWN_RULE
+    condition = taught_conditions(ENV, SMALL.replace(stretches=(LONG,)))[0]
+    teacher = best_teacher(choices, condition, seed=0)
+    assert teacher.rule in choices
+    assert teacher.gain > 0.0 or teacher.rule == OWN_RULE
+    header, row = teachers_csv([teacher]).splitlines()
+    assert header == "trace,prompt_factor,output_factor,slo_factor,num_blocks,teacher,gain"
+    assert row.startswith(f"azure_code,2,3,1,4000,{teacher.rule},")
+
+
+def test_teachers_throw_least_away():
+    tuning = SMALL.replace(
+        kv_factors=(0.25,), loads=(1.5,), requests_per_scenario=150, stretches=({"output": 8.0},)
+    )
+    pieces = ScenarioSource(ENV, tuning, "train").draw(4, 0, 0)
+    own = teachers_of(POLICY)[OWN_RULE]
+    wasted = [
+        sum(num_recomputed_tokens(one) for one in serve_together(pieces, decider))
+        for decider in (POLICY, own)
+    ]
+    assert 0 < wasted[1] < wasted[0]
+
+
+@pytest.mark.parametrize(("wanted", "legal", "level"), [(0.5, [1, 3], 1), (1.0, [0, 1, 2], 2)])
+def test_a_fixed_level_is_the_nearest_legal_one(wanted, legal, level):
+    masks = np.zeros((1, 7), np.int8)
+    masks[0, legal] = 1
+    logits = FixedLevel(PREFILL_LEVELS, wanted).logits(np.zeros((1, 3), np.float32), masks)
+    assert np.where(masks[0], logits[0], -9.0)[:4].argmax() == level
+    assert not logits[0, 4:].any()
