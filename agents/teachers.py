@@ -20,7 +20,7 @@ from sched_env.agents.score_search.scenarios import Condition, ScenarioSource
 from sched_env.config import EnvConfig
 from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.metrics.slo import goodput_weighted
-from sched_env.policy.parts import PartsPolicy, Scores
+from sched_env.policy.parts import Part, PartsPolicy, Scores
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.policy.scores import linear_score
 from sched_env.simulator.deciding_run import Decider, run_together
@@ -135,8 +135,11 @@ def teachers_of(
     """
     seen, victims = policy.card.observation, least_computed(policy)
 
-    def variant(base: ExportedPolicy, **parts: Scores) -> Decider:
-        return PartsPolicy(base.name, base, {"victims": victims, **parts})
+    def variant(base: ExportedPolicy, level: Scores | None = None) -> Decider:
+        parts: dict[Part, Scores] = {"victims": victims}
+        if level is not None:
+            parts["level"] = level
+        return PartsPolicy(base.name, base, parts)
 
     levels = seen.prefill_levels
     made = {OWN_RULE: variant(policy)}
