@@ -1,5 +1,8 @@
 """The learning curves of training runs as a picture.
 
+On the left what PPO did, on the right the search after it and, dashed, what the cloning at the very
+end changed.
+
 ::
 
     python -m sched_env.evaluation.curve_plot RUN [RUN ...] FILE.png
@@ -23,7 +26,7 @@ _YLABEL = "weighted goodput, validation split"
 
 
 def plot_curves(runs: Sequence[Path], path: Path) -> None:
-    """Draw validation goodput over decisions, and over requests of the search that ended a run.
+    """Draw validation goodput over decisions, and over requests of the searches that ended a run.
 
     Args:
         runs: Folders of finished training runs.
@@ -41,7 +44,12 @@ def plot_curves(runs: Sequence[Path], path: Path) -> None:
     _draw(panels[0], [(name, learning) for name, learning, _ in found], "decisions of PPO")
     if has_polish:
         polished = [(name, polish) for name, _, polish in found if polish]
-        _draw(panels[1], polished, "requests of the search after it")
+        _draw(panels[1], polished, "requests of the search after it, and of the cloning")
+        panels[1].set_prop_cycle(None)
+        for run, (_, _, polish) in zip(runs, found, strict=True):
+            if polish:
+                points = _cloning(run, polish[-1][0])
+                panels[1].plot([x for x, _ in points], [y for _, y in points], "*--")
     panels[0].legend(fontsize=8)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png")
@@ -62,6 +70,19 @@ def _polish(run: Path) -> list[tuple[float, float]]:
     with file.open(encoding="utf-8", newline="") as text:
         rows = list(csv.DictReader(text))
     return [(float(row["num_requests"]), float(row["validation_goodput"])) for row in rows]
+
+
+def _cloning(run: Path, num_requests: float) -> list[tuple[float, float]]:
+    """Return goodput before and after the cloning, which follows so many requests of a search."""
+    file = run / "policy" / "config.json"
+    card = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    training = card.get("training", {})
+    if "clone_requests" not in training:
+        return []
+    before, after = (
+        float(training[f"validation_goodput{when}"]) for when in ("_before_cloning", "")
+    )
+    return [(num_requests, before), (num_requests + float(training["clone_requests"]), after)]
 
 
 def _draw(

@@ -35,6 +35,21 @@ def test_runs_with_and_without_a_search_are_drawn(tmp_path: Path) -> None:
     assert width == [1200, 720]
 
 
+def test_what_the_cloning_changed_is_drawn_after_the_search(tmp_path: Path) -> None:
+    polish = "iteration,validation_goodput,num_requests\n0,0.91,100\n5,0.92,600\n"
+    run = _run(tmp_path / "a", [0.8, 0.9], polish)
+    plot_curves([run], tmp_path / "before.png")
+    training = {
+        "clone_requests": 300,
+        "validation_goodput_before_cloning": 0.92,
+        "validation_goodput": 0.95,
+    }
+    (run / "policy").mkdir()
+    (run / "policy" / "config.json").write_text(json.dumps({"training": training}))
+    plot_curves([run], tmp_path / "after.png")
+    assert (tmp_path / "before.png").read_bytes() != (tmp_path / "after.png").read_bytes()
+
+
 def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no finished training run"):
         main([str(tmp_path), str(tmp_path / "out.png")])
