@@ -11,10 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sched_env.engine.records import FINISHED, LENGTH, MAX_MODEL_LEN, STOP
-
-COMPLETE_REASONS = (STOP, LENGTH, MAX_MODEL_LEN)
-"""Reasons of a finish with all the output that was asked for; ``kv_capacity`` cuts it short."""
+from sched_env.engine.records import FINISHED
+from sched_env.metrics.request_times import ended_complete
 
 RequestOutcomes = npt.NDArray[np.void]
 """The outcome table: REQUEST of `sched_env.engine.records` (num_requests,)."""
@@ -87,8 +85,4 @@ def is_finished(requests: RequestOutcomes) -> Flags:
 
 def is_complete(requests: RequestOutcomes) -> Flags:
     """Flag the requests that ended with all the output that was asked for."""
-    reason = requests["finish_reason"]
-    is_whole = reason == COMPLETE_REASONS[0]
-    for one in COMPLETE_REASONS[1:]:  # quicker than np.isin
-        is_whole |= reason == one
-    return is_finished(requests) & is_whole
+    return ended_complete(requests["status"], requests["finish_reason"])

@@ -16,13 +16,24 @@ import numpy.typing as npt
 
 from sched_env.compiled import compiled, compiled_part
 from sched_env.engine.memory import requests_at
-from sched_env.engine.records import FINISHED, REQUEST
-from sched_env.metrics.outcome import COMPLETE_REASONS
+from sched_env.engine.records import FINISHED, LENGTH, MAX_MODEL_LEN, REQUEST, STOP
 
 QUEUE_WAIT, TTFT, TPOT, E2EL, SLOWDOWN = range(5)
 """Rows of what :func:`request_times` returns."""
 
 _NUM_ROWS = 5
+
+
+def ended_complete(status: Any, finish_reason: Any) -> Any:
+    """Tell whether a request ended with all the output that was asked for, or each of many.
+
+    ``kv_capacity`` ends one with less. Numbers and arrays alike, compiled and as they stand.
+    """
+    is_whole = (finish_reason == STOP) | (finish_reason == LENGTH)
+    return (status == FINISHED) & (is_whole | (finish_reason == MAX_MODEL_LEN))
+
+
+_ended_complete: Any = compiled_part(ended_complete)
 
 
 @compiled_part
@@ -55,7 +66,7 @@ def _promised_e2el_s(request: Any) -> float:
 @compiled_part
 def _slowdown(request: Any) -> float:
     """Return E2EL / promised E2EL, infinite where not all the output came."""
-    if request.status != FINISHED or request.finish_reason not in COMPLETE_REASONS:
+    if not _ended_complete(request.status, request.finish_reason):
         return math.inf
     return _e2el_s(request) / _promised_e2el_s(request)
 

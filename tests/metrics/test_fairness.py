@@ -4,8 +4,17 @@ import math
 
 import pytest
 
-from sched_env.engine.records import KV_CAPACITY, REJECTED, RUNNING, SHED, WAITING
+from sched_env.engine.records import (
+    FINISH_REASON_NAMES,
+    KV_CAPACITY,
+    REJECTED,
+    RUNNING,
+    SHED,
+    STATUS_NAMES,
+    WAITING,
+)
 from sched_env.metrics import fairness
+from sched_env.metrics.outcome import is_complete
 from tests.metrics.timelines import NAN, outcomes, served, unserved
 
 
@@ -34,6 +43,19 @@ def test_slowdown_is_against_the_promised_e2el():
 def test_an_answer_cut_short_is_no_promise_kept():
     requests = outcomes(served(0, 0, 0.5, 0.5, 1, output_tokens=9, finish_reason=KV_CAPACITY))
     assert fairness.promise_kept(requests).tolist() == [0.0]
+
+
+def test_what_is_complete_is_one_rule_for_a_table_and_for_one_request():
+    requests = outcomes(
+        *(
+            served(0, 0, 0.5, 0.5, 1, status=status, finish_reason=reason)
+            for status in range(len(STATUS_NAMES))
+            for reason in range(len(FINISH_REASON_NAMES))
+        )
+    )
+    complete = is_complete(requests)
+    assert complete.tolist() == [math.isfinite(one) for one in fairness.slowdown(requests)]
+    assert complete.sum() == 3  # a finish by stop, by length or by the model's length
 
 
 def test_quicker_than_promised_is_not_unfair():
