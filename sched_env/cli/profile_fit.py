@@ -46,7 +46,7 @@ def run(arguments: ProfileFitArguments) -> None:
     from sched_env.cli.profile_tables import error_rows, error_table, median_table
     from sched_env.cost.measured import choose_group, read_measured_steps
     from sched_env.cost.profile import profile_folder, write_profile
-    from sched_env.evaluation.files import make_folder, write_json
+    from sched_env.evaluation.files import check_folder, write_json
     from sched_env.evaluation.table import print_tables
     from sched_env.simulator.simulate import check_seed
 
@@ -54,7 +54,7 @@ def run(arguments: ProfileFitArguments) -> None:
     groups = read_measured_steps(arguments.table)
     if arguments.group is not None:
         groups = {arguments.group: choose_group(groups, arguments.group, arguments.table)}
-    out = make_folder(Path(arguments.out))
+    out = check_folder(Path(arguments.out))
     written: dict[Path, Profile] = {}
     rows: list[tuple[str, ...]] = []
     for name, steps in groups.items():

@@ -75,7 +75,7 @@ def run(arguments: ProfileRunArguments) -> None:
     from rich.progress import Progress
 
     from sched_env import __version__
-    from sched_env.evaluation.files import make_folder, write_json, write_text
+    from sched_env.evaluation.files import check_folder, make_folder, write_json, write_text
     from sched_env.evaluation.machine import describe_machine
 
     with importing_extra("gpu"):
@@ -96,7 +96,7 @@ def run(arguments: ProfileRunArguments) -> None:
         cpu_time=arguments.cpu_time,
         max_seconds=arguments.max_seconds,
     )
-    folder = make_folder(Path(arguments.out))
+    check_folder(Path(arguments.out))
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("profile", total=None, visible=False)
         profile = profile_device(
@@ -104,6 +104,7 @@ def run(arguments: ProfileRunArguments) -> None:
             f"sched-env {__version__} profile run",
             lambda done, total: bar.update(task, completed=done, total=total, visible=True),
         )
+    folder = make_folder(Path(arguments.out))
     write_json(folder / PROVENANCE, {**profile.provenance, "machine": describe_machine()})
     write_text(folder / STEPS, step_table(profile.head, profile.steps))
     _print(profile)

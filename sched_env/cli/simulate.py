@@ -66,9 +66,9 @@ def run(arguments: SimulateArguments) -> None:
     policy = resolve_policy(arguments.policy)
     table = read_trace(arguments.trace).split(arguments.split)
     if arguments.out:
-        from sched_env.evaluation.files import make_folder
+        from sched_env.evaluation.files import check_folder
 
-        make_folder(Path(arguments.out))
+        check_folder(Path(arguments.out))
     announce_compilation()
     result = simulate(
         table,

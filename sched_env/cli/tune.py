@@ -69,13 +69,14 @@ def run(arguments: TuneArguments) -> None:
         import cmaes  # noqa: F401
     from sched_env.agents.score_search.files import open_search_folder, write_search
     from sched_env.agents.score_search.search import Look, polish, search
+    from sched_env.evaluation.files import check_folder
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
     name, env, tuning, objective = _settings(arguments)
     start = None if arguments.start is None else _start(arguments.start)
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
-    folder = open_search_folder(Path(place), env, tuning, arguments.seed)
+    check_folder(Path(place))
 
     def show(iteration: int, look: Look) -> None:
         if look.iteration == iteration:
@@ -90,7 +91,7 @@ def run(arguments: TuneArguments) -> None:
         result = search(env, tuning, arguments.seed, show, objective)
     else:
         result = polish(start, env, tuning, arguments.seed, show, objective)
-    policy = write_search(result, folder)
+    policy = write_search(result, open_search_folder(Path(place), env, tuning, arguments.seed))
     first, best = result.looks[0], [look for look in result.looks if look.is_best][-1]
     spent = result.budget
     print(

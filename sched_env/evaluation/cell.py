@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from sched_env.metrics.summary import Row, summarize
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
-from sched_env.simulator.simulate import at_load, fcfs_capacity_rps, simulate
+from sched_env.simulator.simulate import at_load, check_load, fcfs_capacity_rps, simulate
 from sched_env.workload import RequestTable
 from sched_env.workload.readers import read_trace
 from sched_env.workload.synthetic import WORKLOADS
@@ -82,6 +83,23 @@ class CellRunner:
                 table = table.take(np.arange(min(self._setting.max_requests, len(table))))
             self._windows[key] = Window(table, fcfs_capacity_rps(table, self._setting.env))
         return self._windows[key]
+
+    def tables(
+        self, traces: Sequence[TraceEntry], loads: Sequence[float | None], seed: int
+    ) -> list[RequestTable]:
+        """Return the requests of each trace under one seed, once every load is known to fit them.
+
+        Raises:
+            SchedEnvError: a trace cannot be read, or a load cannot be set on it.
+        """
+        tables = []
+        for trace in traces:
+            window = self.window(trace, seed)
+            for load in loads:
+                if load is not None:
+                    check_load(window.table, load, window.capacity_rps)
+            tables.append(window.table)
+        return tables
 
     def _run(self, cell: Cell) -> Row:
         setting = self._setting

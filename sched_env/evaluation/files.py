@@ -64,6 +64,29 @@ def make_folder(path: Path) -> Path:
         SchedEnvError: a file or a training run is in the way, or the folder cannot be made or
             written to.
     """
+    _refuse_taken(path)
+    with _results_to(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+
+
+def check_folder(path: Path) -> Path:
+    """Return a path at which a folder for results can be made, without making it.
+
+    For work whose own faults come to light later: they leave no folder behind.
+
+    Raises:
+        SchedEnvError: a file or a training run is in the way, or nothing can be written there.
+    """
+    _refuse_taken(path)
+    with _results_to(path):
+        nearest = next(one for one in (path, *path.absolute().parents) if one.exists())
+        with tempfile.TemporaryFile(dir=nearest):
+            return path
+
+
+def _refuse_taken(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise SchedEnvError(f"{path} is a file: name a folder for the results")
     if (path / "checkpoints").is_dir() or (path / "policy.safetensors").is_file():
@@ -71,10 +94,13 @@ def make_folder(path: Path) -> Path:
             f"{path} holds a training run or a policy, whose files the results would replace: "
             f"name another folder, such as {path / 'evaluation'}"
         )
+
+
+@contextmanager
+def _results_to(path: Path) -> Iterator[None]:
+    """Tell the user what keeps results from being written to ``path``."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise SchedEnvError(f"cannot write results to {path}: {reason}") from None

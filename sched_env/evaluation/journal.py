@@ -24,17 +24,19 @@ class Journal:
     """Append each finished row to the journal of a folder; a whole evaluation removes it.
 
     An evaluation that fails or is killed leaves the rows so far, and the results of an earlier
-    evaluation in the same folder as they were.
+    evaluation in the same folder as they were. A journal without rows stands for nothing.
 
     Attributes:
         path: The file; None keeps nothing.
         kept: Rows of the same evaluation that were finished before it was interrupted.
+        num_rows: How many rows the journal holds, those that were kept included.
     """
 
     def __init__(self, folder: Path | None, question: Mapping[str, Any]) -> None:
         """Write to ``folder``; ``question`` is everything that decides the rows."""
         self.path = None if folder is None else folder / PARTIAL
         self.kept: list[Row] = []
+        self.num_rows = 0
         self._question: dict[str, Any] = json.loads(json.dumps(question))
         self._file: BufferedRandom | None = None
 
@@ -62,13 +64,14 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         if self._file is not None and self.path is not None:
-            if kind is None:
+            if kind is None or self.num_rows == 0:
                 self.path.unlink()
             self._file.close()
 
     def write(self, row: Row) -> None:
         """Append one row and hand it to the operating system."""
         self._append(row)
+        self.num_rows += 1
 
     def _append(self, value: object) -> None:
         if self._file is not None:
@@ -85,6 +88,8 @@ class Journal:
                 break  # cut off by a kill
             entries.append(entry)
             end = file.tell()
+        if len(entries) < 2:  # no row: whatever it was about, nothing would be lost
+            entries, end = [], 0
         file.seek(end)
         file.truncate()
         if not entries:
@@ -97,6 +102,7 @@ class Journal:
                 f"Name another folder, repeat that evaluation, or remove {path}"
             )
         self.kept = entries[1:]
+        self.num_rows = len(self.kept)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -101,7 +101,7 @@ def evaluate(
     if progress:
         announce_compilation()
     runner = CellRunner(setting)
-    tables = [runner.window(trace, grid.seeds[0]).table for trace in grid.traces]
+    tables = runner.tables(grid.traces, grid.loads, grid.seeds[0])
     folder = None if out_dir is None else make_folder(Path(out_dir))
     config = describe_grid(grid, setting, tables)
     with Journal(folder, {**config, "sched_env_sha256": package_sha256()}) as journal:
@@ -185,7 +185,7 @@ def _evaluated(env: EnvConfig, grid: Grid, split: str) -> EnvConfig:
 
 def _failure(failure: CellFailure, journal: Journal) -> Exception:
     kept = ""
-    if journal.path is not None:
+    if journal.path is not None and journal.num_rows:
         kept = f" (the same command goes on from the rows so far, in {journal.path})"
     if failure.trace:
         return EvaluationError(f"{failure.cell}: {failure.message}{kept}\n{failure.trace}")

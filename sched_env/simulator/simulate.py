@@ -204,7 +204,19 @@ def at_load(table: RequestTable, load: float, capacity_rps: float) -> RequestTab
     """Return ``table`` with arrival intervals scaled to ``load`` times ``capacity_rps``.
 
     Raises:
-        ConfigError: The load is below 0.000001 or above 1,000,000, or no number.
+        ConfigError: The load is not possible, see :func:`check_load`.
+        TraceError: All requests arrive at once, so there is no rate to scale.
+    """
+    check_load(table, load, capacity_rps)
+    return table.with_rate_scale(load * capacity_rps / table.mean_rate_rps)
+
+
+def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
+    """Refuse to set a load that cannot be.
+
+    Raises:
+        ConfigError: The load is below 0.000001 or above 1,000,000, or no number, or the server can
+            serve none of the requests.
         TraceError: All requests arrive at once, so there is no rate to scale.
     """
     if not LEAST_LOAD <= load <= MOST_LOAD:
@@ -218,7 +230,6 @@ def at_load(table: RequestTable, load: float, capacity_rps: float) -> RequestTab
             "leave the load out"
         )
     check_capacity(table, capacity_rps)
-    return table.with_rate_scale(load * capacity_rps / table.mean_rate_rps)
 
 
 def check_capacity(table: RequestTable, capacity_rps: float) -> None:

@@ -223,6 +223,16 @@ def test_rows_of_another_version_of_the_package_are_not_mixed_in(tmp_path, table
         evaluate(["fcfs"], [table], 0.7, 2, split="all", out_dir=tmp_path)
 
 
+def test_an_interrupt_before_the_first_row_stands_in_nobodys_way(tmp_path, table, monkeypatch):
+    failing_from(1, KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    (tmp_path / "results.partial.jsonl").write_text('{"loads": [9.0]}\n{"policy": "fc')  # a kill
+    assert evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path).rows
+
+
 @pytest.mark.skipif(os.name == "nt", reason="POSIX locks")
 def test_two_evaluations_never_write_to_one_folder(tmp_path):
     with Journal(tmp_path, {"a": 1}) as first:
@@ -265,10 +275,3 @@ def test_neither_torch_nor_matplotlib_is_imported(repository):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repository)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_trace_that_cannot_be_read_leaves_no_folder(tmp_path):
-    (tmp_path / "bad.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nbad,row\n")
-    with pytest.raises(TraceError, match="line 2"):
-        evaluate(["fcfs"], str(tmp_path / "bad.csv"), [1.0], 1, out_dir=tmp_path / "out")
-    assert not (tmp_path / "out").exists()

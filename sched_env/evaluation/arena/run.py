@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,15 @@ from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
 from sched_env.config import EnvConfig
 from sched_env.config.arena import ArenaConfig
 from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows
+from sched_env.evaluation.cell import CellRunner, Setting
 from sched_env.evaluation.compare import Comparison, compare
-from sched_env.evaluation.entries import TraceLike, policy_entries
-from sched_env.evaluation.files import make_folder
+from sched_env.evaluation.entries import TraceLike
+from sched_env.evaluation.files import check_folder
+from sched_env.evaluation.grid import Grid
 from sched_env.evaluation.runner import evaluate
+from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
+from sched_env.simulator.live import with_estimate
 from sched_env.workload.synthetic import synthesize
 
 KV_POOL = "kv_pool"
@@ -121,12 +125,13 @@ def run_arena(
     policies: list[Any] = list(config.policies)
     if config.clairvoyant:
         policies.append(clairvoyant_wsrpt)
-    policy_entries(policies, allow_privileged=config.clairvoyant)  # faults come before any work
-    make_folder(folder)
+    conditions = conditions_of(config)
+    _refuse_faults(config, policies, traces, conditions)
+    check_folder(folder)
     rows: list[Row] = []
     described: list[dict[str, Any]] = []
     ceilings: list[CeilingRow] = []
-    for condition in conditions_of(config):
+    for condition in conditions:
         if progress is not None:
             progress(condition.name)
         result = evaluate(
@@ -151,3 +156,21 @@ def run_arena(
                 progress(f"{condition.name}: ceilings")
             ceilings += ceiling_rows(config, condition.env, labels, traces, labelled)
     return ArenaResult(config, tuple(rows), tuple(described), tuple(ceilings))
+
+
+def _refuse_faults(
+    config: ArenaConfig,
+    policies: Sequence[Any],
+    traces: Mapping[str, TraceLike],
+    conditions: Sequence[Condition],
+) -> None:
+    """Find what is wrong with policies, traces and loads before any work is done."""
+    privileged = config.clairvoyant
+    grid = Grid.checked(
+        policies, traces, config.loads, config.num_seeds, allow_privileged=privileged
+    )
+    scarcest = min(conditions, key=lambda one: one.env.scheduler.num_blocks)
+    setting = Setting(
+        with_estimate(scarcest.env), config.split, STARVATION_S, config.max_requests or None
+    )
+    CellRunner(setting).tables(grid.traces, grid.loads, grid.seeds[0])

@@ -1,0 +1,68 @@
+"""A fault of the user's input is told before any folder is made, by every verb that makes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sched_env.cli.main import main
+
+HEADER = "arrival_time_s,prompt_tokens,output_tokens\n"
+FILES = {
+    "broken.csv": HEADER + "0,ten,5\n",
+    "at_once.csv": HEADER + "0,10,5\n0,10,5\n",
+    "too_large.csv": HEADER + "0,9000000,5\n1,9000000,5\n",
+    "two.csv": HEADER + "0,10,5\n10,10,5\n",
+}
+SIMULATE = ("simulate", "--split", "all", "--load", "1")
+EVALUATE = ("evaluate", "--policies", "fcfs", "--split", "all", "--load", "own,1")
+ARENA = ("arena", "standard", "policies=[fcfs]")
+TUNE = ("tune", "experiment/azure_conv")
+SIZES = ("--num-blocks", "9", "--max-num-seqs", "9", "--max-num-batched-tokens", "9")
+REPLAY = ("replay", "two.csv", *SIZES)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ((*SIMULATE, "--load", "1e9"), "load 1e+09 is not allowed"),
+        ((*SIMULATE, "--seed", "-1"), "seed -1"),
+        ((*SIMULATE, "observation.privileged=true"), "observation.privileged"),
+        ((*SIMULATE, "--trace", "at_once.csv"), "at_once.csv: all requests arrive at one time"),
+        ((*SIMULATE, "--trace", "too_large.csv"), "no prompt fits this server"),
+        ((*EVALUATE, "--load", "-1"), "load -1 is not possible"),
+        ((*EVALUATE, "--trace", "broken.csv"), "broken.csv, line 2"),
+        ((*EVALUATE, "--trace", "two.csv,at_once.csv"), "at_once.csv: all requests"),
+        ((*EVALUATE, "--trace", "too_large.csv"), "no prompt fits this server"),
+        ((*EVALUATE, "--trace", "two.csv", "--split", "test"), "two.csv: all requests"),
+        ((*ARENA, "traces.mine=missing.csv"), "no file 'missing.csv'"),
+        ((*ARENA, "traces.mine=broken.csv"), "broken.csv, line 2"),
+        ((*ARENA, "traces.mine=at_once.csv"), "at_once.csv: all requests"),
+        ((*ARENA, "kv_pools.tiny=1"), "no prompt fits this server"),
+        ((*TUNE, "--trace", "missing.csv"), "no file 'missing.csv'"),
+        ((*TUNE, "--trace", "broken.csv"), "broken.csv, line 2"),
+        ((*TUNE, "--trace", "two.csv"), "two.csv: one request in the train part"),
+        (("profile", "fit", "two.csv"), "two.csv"),
+        ((*REPLAY, "--cost", "h100-sxm/llama-3.1-8b"), "column 'request' is missing"),
+    ],
+)
+def test_nothing_is_left(
+    command: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if command[0] == "tune":
+        pytest.importorskip("cmaes")
+    if command[0] == "arena":
+        pytest.importorskip("scipy")
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    assert main([*command, "--out", "deep/out"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
