@@ -151,7 +151,7 @@ def polish(
         **before,
         "polish": ALGORITHM,
         "polish_parameters": space.size,
-        "polish_requests": budget.num_requests,
+        "polish_requests": int(before.get("polish_requests") or 0) + budget.num_requests,
         "polish_iterations": tuning.iterations,
         "polish_kept_iteration": best.iteration,
         "validation_goodput": best.validation_goodput,

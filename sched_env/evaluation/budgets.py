@@ -10,7 +10,7 @@ from sched_env.evaluation.table import MISSING, TextTable, format_interval, form
 from sched_env.policy.runtime import SEARCH_BUDGET
 
 _DECISIONS = "num_decisions"
-_POLISH = "polish_requests"
+_SEARCHES = ("polish_requests", "clone_requests")
 _PRIOR = "prior_search_requests"
 
 
@@ -51,8 +51,9 @@ def _budget(policy: Mapping[str, Any]) -> str:
     parts = []
     if _DECISIONS in parameters:
         parts.append(f"{int(parameters[_DECISIONS]):,} decisions")
-    if parameters.get(_POLISH) is not None:
-        parts.append(f"{int(parameters[_POLISH]):,} requests")
+    searched = sum(int(parameters.get(key) or 0) for key in _SEARCHES)
+    if searched:
+        parts.append(f"{searched:,} requests")
     if parameters.get(_PRIOR) is not None:
         parts.append(f"{int(parameters[_PRIOR]):,} requests for its prior")
     return ", ".join(parts) or MISSING

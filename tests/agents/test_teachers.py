@@ -19,7 +19,9 @@ from sched_env.config import EnvConfig, TuningConfig
 from sched_env.config.tuning import StretchConfig
 from sched_env.engine.layout import PREFILL_LEVELS
 from sched_env.metrics.preemption import num_recomputed_tokens
+from sched_env.policy.parts import PartsPolicy
 from sched_env.policy.registry import resolve_policy
+from sched_env.policy.scores import linear_score
 from sched_env.simulator.simulate import seen_by
 
 POLICY = resolve_policy("pretrained/azure2023")
@@ -71,12 +73,15 @@ def test_teachers_throw_least_away():
         kv_factors=(0.25,), loads=(1.5,), requests_per_scenario=150, stretches=({"output": 8.0},)
     )
     pieces = ScenarioSource(ENV, tuning, "train").draw(4, 0, 0)
-    own = teachers_of(POLICY)[OWN_RULE]
+    most = linear_score("most", admit={}, preempt={"computed": 1.0}, layout=POLICY.card.observation)
     wasted = [
         sum(num_recomputed_tokens(one) for one in serve_together(pieces, decider))
-        for decider in (POLICY, own)
+        for decider in (
+            teachers_of(POLICY)[OWN_RULE],
+            PartsPolicy("most", POLICY, {"victims": most}),
+        )
     ]
-    assert 0 < wasted[1] < wasted[0]
+    assert 0 < wasted[0] < wasted[1]
 
 
 @pytest.mark.parametrize(("wanted", "legal", "level"), [(0.5, [1, 3], 1), (1.0, [0, 1, 2], 2)])

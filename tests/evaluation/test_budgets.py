@@ -41,6 +41,7 @@ def test_budgets_are_printed():
                 "parameters": {
                     "num_decisions": 98_304,
                     "polish_requests": 6_000_000,
+                    "clone_requests": 4_000_000,
                     "prior_search_requests": 10_000_000,
                 },
             },
@@ -50,7 +51,7 @@ def test_budgets_are_printed():
         "-",
         "3,072,000 requests",
         "500,000 decisions",
-        "98,304 decisions, 6,000,000 requests, 10,000,000 requests for its prior",
+        "98,304 decisions, 10,000,000 requests, 10,000,000 requests for its prior",
     ]
 
 

@@ -89,6 +89,12 @@ def test_a_polish_repeats_itself_and_keeps_what_did_best(network) -> None:
     assert polish(network, ENV, SMALL, 4).looks != first.looks
 
 
+def test_what_a_second_polish_spends_is_added_to_the_first(network) -> None:
+    once = polish(network, ENV, SMALL, 3).policy
+    twice = polish(once, ENV, SMALL, 4).policy.card.training
+    assert twice["polish_requests"] == 2 * int(once.card.training["polish_requests"])
+
+
 def test_what_has_no_such_tensors_is_refused() -> None:
     card = PolicyCard(
         name="flat",
