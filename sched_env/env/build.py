@@ -91,15 +91,15 @@ def shortest_span_s(world: World) -> float:
     return float((segments["end_s"] - segments["start_s"]).min())
 
 
-def with_longer_warmup(world: World, config: EnvConfig, warmup_s: float) -> World:
-    """Return a world for episodes with a longer warm-up, in which more requests arrive.
+def with_warmup(world: World, config: EnvConfig, warmup_s: float) -> World:
+    """Return a world for episodes with up to another warm-up: the longer, the more arrive in one.
 
     Seeds and numbers of episodes are those of ``world``; what goes on in it is not taken over.
     """
     episode = config.episode.replace(warmup_s=warmup_s)
     config = config.replace(episode=episode)
-    longer = build_world(config, world.num_servers)
-    longer.crew = world.crew
+    other = build_world(config, world.num_servers)
+    other.crew = world.crew
     for name in ("env_seed", "episode"):
-        longer.state[name] = world.state[name]
-    return longer
+        other.state[name] = world.state[name]
+    return other

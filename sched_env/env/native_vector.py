@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sched_env.env.actions import action_name, check_actions, refuse_early, refuse_illegal
 from sched_env.env.state import (
+    check_identity,
     check_number,
     identity_of,
     restore_state,
@@ -319,7 +320,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
             ConfigError: There was no reset yet.
         """
         refuse_early("get_state", self._is_reset)
-        return saved_state(self._memory(), self._own_arrays(), self._identity)
+        return saved_state(self._memory(self._world), self._own_arrays(), self._identity)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`get_state` of an equal environment returned.
@@ -327,7 +328,10 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         Raises:
             ConfigError: The state is that of another configuration or trace.
         """
-        restore_state({**self._memory(), **self._own_arrays()}, state, self._identity)
+        check_identity(state, self._identity)
+        world = self._fitting_world(state)
+        restore_state({**self._memory(world), **self._own_arrays()}, state)
+        self._world = world
         self._world.view(self._observations, self._masks)
         self._is_reset = True
 
@@ -336,8 +340,12 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         """What a saved state must have been taken from."""
         return identity_of(self.config, self._world.arrays._asdict(), self.state_arrays)
 
-    def _memory(self) -> dict[str, NDArray[Any]]:
-        arrays = self._world.arrays._asdict()
+    def _fitting_world(self, state: Mapping[str, NDArray[Any]]) -> Any:
+        """Return a world that a state fits into, whose configuration is this environment's."""
+        return self._world
+
+    def _memory(self, world: Any) -> dict[str, NDArray[Any]]:
+        arrays = world.arrays._asdict()
         return {name: arrays[name] for name in self.state_arrays}
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:

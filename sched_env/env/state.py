@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.config import ConfigModel
+from sched_env.config import ConfigModel, EnvConfig
+from sched_env.env.build import with_warmup
 from sched_env.errors import ConfigError, did_you_mean
 from sched_env.simulator.simulate import check_seed
 
@@ -30,6 +31,7 @@ STATE_ARRAYS = (
 
 _OPTIONS = ("trace_offset", "warmup_s")
 _IDENTITY = "configuration"
+_LONGEST_WARMUP = "longest_warmup_s"
 
 
 def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | None]:
@@ -56,10 +58,13 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
 class SavedUnlessLive:
     """Lets an environment be saved and restored, but not a live one.
 
-    It stands before a base that saves the arrays of ``_world``.
+    It stands before a base that saves the arrays of ``_world``, which are as long as the longest
+    warm-up so far wants them.
     """
 
+    config: EnvConfig
     _world: Any
+    _longest_warmup_s: float
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly.
@@ -80,6 +85,18 @@ class SavedUnlessLive:
         self._refuse_live()
         base: Any = super()
         base.set_state(state)
+        self._longest_warmup_s = float(state[_LONGEST_WARMUP][0])
+
+    def _own_arrays(self) -> dict[str, NDArray[Any]]:
+        base: Any = super()
+        return {**base._own_arrays(), _LONGEST_WARMUP: np.array([self._longest_warmup_s])}
+
+    def _fitting_world(self, state: Mapping[str, NDArray[Any]]) -> Any:
+        """Return this world, or one for the warm-up of another length that a state came from."""
+        longest_s = state.get(_LONGEST_WARMUP)
+        if longest_s is None or longest_s.tolist() == [self._longest_warmup_s]:
+            return self._world
+        return with_warmup(self._world, self.config, float(longest_s[0]))
 
     def _refuse_live(self) -> None:
         if self._world.executor is not None:
@@ -186,32 +203,40 @@ def saved_state(
     return {**saved, **{name: array.copy() for name, array in own.items()}}
 
 
-def restore_state(
-    arrays: Mapping[str, NDArray[Any]], saved: Any, identity: NDArray[np.uint8]
-) -> None:
-    """Write what `saved_state` returned back into the arrays it was taken from, by name.
+def check_identity(saved: Any, identity: NDArray[np.uint8]) -> None:
+    """Refuse a state of another configuration or trace.
 
     Raises:
-        ConfigError: An array is missing or of another size, or the state is that of another
-            configuration or trace; nothing is changed then.
+        ConfigError: It is such a state, or none at all.
     """
-    for name, array in {**arrays, _IDENTITY: identity}.items():
-        if not (isinstance(saved, Mapping) and isinstance(saved.get(name), np.ndarray)):
-            raise ConfigError(
-                f"the saved state has no array {name!r}: give what get_state returned"
-            )
-        if saved[name].nbytes != array.nbytes:
-            raise ConfigError(
-                f"saved {name} has {saved[name].nbytes} bytes, this environment {array.nbytes}: "
-                "restore it into an environment of the same configuration and number of servers"
-            )
-    if saved[_IDENTITY].tobytes() != identity.tobytes():
+    if _saved_array(saved, _IDENTITY).tobytes() != identity.tobytes():
         raise ConfigError(
             "the saved state is that of another configuration or trace: restore it into an "
             "environment of the same configuration"
         )
+
+
+def restore_state(arrays: Mapping[str, NDArray[Any]], saved: Mapping[str, NDArray[Any]]) -> None:
+    """Write what `saved_state` returned back into the arrays it was taken from, by name.
+
+    Raises:
+        ConfigError: An array is missing or of another size; nothing is changed then.
+    """
+    for name, array in arrays.items():
+        found = _saved_array(saved, name)
+        if found.nbytes != array.nbytes:
+            raise ConfigError(
+                f"saved {name} has {found.nbytes} bytes, this environment {array.nbytes}: restore "
+                "it into an environment of the same number of servers"
+            )
     for name, array in arrays.items():
         array[...] = np.frombuffer(saved[name].tobytes(), array.dtype).reshape(array.shape)
+
+
+def _saved_array(saved: Any, name: str) -> NDArray[Any]:
+    if not (isinstance(saved, Mapping) and isinstance(saved.get(name), np.ndarray)):
+        raise ConfigError(f"the saved state has no array {name!r}: give what get_state returned")
+    return saved[name]
 
 
 def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from sched_env.env.build import (
     build_world,
     env_config,
     shortest_span_s,
-    with_longer_warmup,
+    with_warmup,
 )
 from sched_env.env.episode_info import episode_info
 from sched_env.env.native_vector import NativeVectorEnv, VectorOptions
@@ -91,7 +91,7 @@ class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
         episode = self.config.episode
         warmup_s = episode.warmup_s if given_s is None else float(given_s)
         if warmup_s > self._longest_warmup_s:
-            self._world = with_longer_warmup(self._world, self.config, warmup_s)
+            self._world = with_warmup(self._world, self.config, warmup_s)
             self._longest_warmup_s = warmup_s
         everywhere = np.ones(self.num_envs, np.bool_)
         set_warmup(self._world.state, episode.horizon_s, warmup_s, everywhere)

@@ -56,6 +56,56 @@ def test_set_state_moves_to_another_environment(config: Any) -> None:
     assert_equal(go_on(fresh, mask), expected)
 
 
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_a_state_after_another_warmup_fits_an_equal_environment(
+    config: Any, num_envs: int | None
+) -> None:
+    def make() -> Any:
+        return (
+            ContinuousBatchingVectorEnv(num_envs, config)
+            if num_envs
+            else ContinuousBatchingEnv(config)
+        )
+
+    def play(env: Any) -> list[Any]:
+        mask = env.action_masks() if num_envs is None else env.get_state()["masks"]
+        rng, steps = np.random.default_rng(5), []
+        for _ in range(40):
+            action = [legal_action(rng, one) for one in np.atleast_2d(mask)]
+            steps.append(env.step(np.array(action) if num_envs else action[0]))
+            mask = steps[-1][4]["action_mask"]
+            if num_envs is None and (steps[-1][2] or steps[-1][3]):
+                mask = env.reset()[1]["action_mask"]
+        return [*(step[:4] for step in steps), env.reset()[0]]
+
+    env = make()
+    env.reset(seed=3)
+    short = env.get_state()
+    env.reset(options={"warmup_s": 40.0})
+    long = env.get_state()
+    assert long["requests"].nbytes > short["requests"].nbytes
+    after_long = play(env)
+    env.set_state(short)  # its own state from before the longer warm-up
+    after_short = play(env)
+    for saved, expected in ((long, after_long), (short, after_short), (long, after_long)):
+        fresh = make()
+        fresh.set_state(saved)
+        assert_equal(play(fresh), expected)
+        fresh.set_state(long)
+        assert_equal(play(fresh), after_long)
+
+
+def test_a_refused_state_changes_nothing(config: Any) -> None:
+    vector = ContinuousBatchingVectorEnv(2, config)
+    vector.reset(seed=1)
+    before = vector.get_state()
+    wider = ContinuousBatchingVectorEnv(3, config)
+    wider.reset(seed=1, options={"warmup_s": 40.0})
+    with pytest.raises(ConfigError, match="the same number of servers"):
+        vector.set_state(wider.get_state())
+    assert_equal(vector.get_state(), before)
+
+
 def test_states_of_another_configuration_are_refused(config: Any, config_with: Any) -> None:
     env, _ = started(config)
     other = ContinuousBatchingEnv(config_with(scheduler={"max_num_seqs": 4}))
