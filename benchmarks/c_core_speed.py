@@ -1,6 +1,6 @@
 """How fast the compiled step is beside the same step written in C, which does the same to the bit.
 
-    python benchmarks/c_core_speed.py [--num-envs 4 64] [--repeats 40] [--seconds 0.05] [--out FILE]
+    python benchmarks/c_core_speed.py [--num-envs 4,64] [--repeats 40] [--seconds 0.05] [--out FILE]
 
 First both step equal servers under the same actions, some of them illegal, and all memory is
 compared, for each load; where anything differs it is named and the exit code is 1. Then both are
@@ -11,19 +11,21 @@ compiler (``cc``, or what ``CC`` names).
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from c_core import library
 from c_core.comparison import DifferenceError, Lockstep
 from c_core.driver import Driver
+from sched_env.cli.main import Command, run_script
 from sched_env.cli.speed import LOADS, Load, make_envs
 from sched_env.engine.world import World
-from sched_env.errors import SchedEnvError
+from sched_env.env.state import check_number
+from sched_env.errors import ConfigError
+from sched_env.evaluation.files import write_json
 from sched_env.evaluation.machine import describe_machine
 
 _SOME_STEPS = 64
@@ -48,57 +50,65 @@ class Row(NamedTuple):
     ratio: float
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Arguments:
+    """Compare the compiled step with the same step in C, and measure both."""
+
+    num_envs: str = "4,64"
+    """Servers stepped by a call, one measurement each."""
+
+    repeats: int = 40
+    """Rounds of a measurement."""
+
+    seconds: float = 0.05
+    """Processor time of each core in a round."""
+
+    compared: int = 60_000
+    """Decisions for each load over which the two are compared."""
+
+    out: str = ""
+    """JSON file that the figures are written to as well."""
+
+    def counts(self) -> list[int]:
+        """Return ``num_envs`` as numbers, once every argument is known to be possible.
+
+        Raises:
+            ConfigError: One is not.
+        """
+        check_number("--repeats", self.repeats)
+        check_number("--compared", self.compared)
+        if not 0.001 <= self.seconds <= 3600:
+            raise ConfigError(f"--seconds {self.seconds:g}: give a number from 0.001 to 3600")
+        if self.out and (Path(self.out).is_dir() or not Path(self.out).resolve().parent.is_dir()):
+            raise ConfigError(f"--out {self.out}: name a file in a folder that exists")
+        texts = self.num_envs.split(",")
+        if not all(text.isdecimal() for text in texts):
+            raise ConfigError(f"--num-envs {self.num_envs!r}: give whole numbers, as in 4,64")
+        for text in texts:
+            check_number("--num-envs", int(text))
+        return [int(text) for text in texts]
+
+
+def main(arguments: Arguments) -> int:
     """Compare, measure, print."""
-    given = _arguments()
+    counts = arguments.counts()
+    library.core()  # says at once where it cannot be built
     try:
-        library.core()  # says at once where it cannot be built
         for load in (None, *LOADS):
-            compare(load, given.compared)
-        rows = [
-            measure(load, num_envs, given.repeats, given.seconds)
-            for num_envs in given.num_envs
-            for load in (None, *LOADS)
-        ]
+            compare(load, arguments.compared)
     except DifferenceError as error:
         print(f"the two cores differ: {error}", file=sys.stderr)
-        sys.exit(1)
-    except SchedEnvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 1
+    rows = [
+        measure(load, num_envs, arguments.repeats, arguments.seconds)
+        for num_envs in counts
+        for load in (None, *LOADS)
+    ]
     print(table(rows))
-    if given.out:
+    if arguments.out:
         values = {"machine": describe_machine(), "rows": [row._asdict() for row in rows]}
-        given.out.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-
-
-def _arguments() -> Any:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--num-envs", type=_count, nargs="+", default=[4, 64])
-    parser.add_argument("--repeats", type=_count, default=40, help="rounds of a measurement")
-    parser.add_argument("--seconds", type=_seconds, default=0.05, help="of each core in a round")
-    parser.add_argument("--compared", type=_count, default=60_000, help="decisions for each load")
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file as well")
-    given = parser.parse_args()
-    if given.out and (given.out.is_dir() or not given.out.resolve().parent.is_dir()):
-        parser.error(f"--out {given.out}: name a file in a folder that exists")
-    return given
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.001 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0.001 to 3600")
-    return value
+        write_json(Path(arguments.out), values)
+    return 0
 
 
 def make_world(num_envs: int, load: Load | None) -> World:
@@ -168,4 +178,4 @@ def table(rows: list[Row]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_script(Command(Arguments, main), Path(__file__).name))

@@ -10,14 +10,18 @@ what is applied unasked. Few environments (4) show the work, many (64) the memor
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tyro
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from sched_env.cli.main import Command, run_script
 from sched_env.cli.speed import LOADS, make_envs
 from sched_env.compiled import compiled
 from sched_env.engine import decide, episode
@@ -25,6 +29,7 @@ from sched_env.engine.keycall import key_at
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.engine.memory import aim_outputs, mask_of, memory_at, outputs_of, server_of
 from sched_env.engine.view import view
+from sched_env.env.state import check_number
 
 KINDS = ("proceed", "admit", "preempt")
 PARTS = ("apply", "open", "mask", "forced", "view")
@@ -91,9 +96,17 @@ def _run(
                 episode.start_episode(state, key, np.nan)
 
 
-def main() -> None:
-    """Print one table for each load."""
-    num_envs = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+@dataclass(frozen=True)
+class Arguments:
+    """Print where the time of a decision goes, in cycles, one table for each load."""
+
+    num_envs: tyro.conf.Positional[int] = 4
+    """Environments that are stepped together."""
+
+
+def main(arguments: Arguments) -> None:
+    num_envs = arguments.num_envs
+    check_number("NUM_ENVS", num_envs)
     for load in (None, *LOADS):
         envs: Any = make_envs(num_envs, load).unwrapped
         observations, _ = envs.reset(seed=0)
@@ -116,4 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_script(Command(Arguments, main), Path(__file__).name))

@@ -26,12 +26,14 @@ from statistics import mean
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 
 from sched_env import EnvConfig, RequestTable, simulate
+from sched_env.cli.main import Command, run_script
 from sched_env.config import LiveCost
 from sched_env.config.cost import ProfileCost
-from sched_env.evaluation.files import make_folder, write_json, write_text
+from sched_env.env.state import check_number
+from sched_env.evaluation.entries import check_loads
+from sched_env.evaluation.files import check_folder, make_folder, write_json, write_text
 from sched_env.evaluation.machine import describe_machine
 from sched_env.evaluation.table import TextTable, print_tables
 from sched_env.executor.device import device_name
@@ -41,7 +43,7 @@ from sched_env.executor.step_grid import GridLimits, step_grid
 from sched_env.executor.step_table import StepTableHead, step_table
 from sched_env.executor.torch_executor import TorchExecutor
 from sched_env.metrics.summary import summarize
-from sched_env.simulator.simulate import at_load, fcfs_capacity_rps
+from sched_env.simulator.simulate import at_load, check_seed, fcfs_capacity_rps
 
 POLICIES = ("fcfs", "sjf", "weighted_sjf", "fixed_priority", "deadline")
 TPOT_TARGET, E2EL_TARGET = 0.10, 0.15
@@ -242,9 +244,14 @@ def order_of_pairs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main(arguments: Arguments) -> int:
-    folder = make_folder(Path(arguments.out))
+    check_number("--num-requests", arguments.num_requests)
+    check_number("--repeats", arguments.repeats)
+    check_seed(arguments.seed)
+    check_loads(arguments.load)
+    folder = check_folder(Path(arguments.out))
     setting = SETTINGS[arguments.device]
     turns = GivenProfile(arguments.profile) if arguments.profile else TakingTurns(folder, arguments)
+    make_folder(folder)
     turns.measure()
     first = turns.measure()
     drawn = draw_trace(setting, arguments.num_requests, arguments.seed)
@@ -308,4 +315,4 @@ def show(rows: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Arguments)))
+    sys.exit(run_script(Command(Arguments, main), Path(__file__).name))

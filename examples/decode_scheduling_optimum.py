@@ -6,15 +6,21 @@ plan found by exhaustive search. `--decisions 0` leaves the agent out, and needs
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from sched_env import DecodeSchedulingEnv
+from sched_env.cli.main import Command, run_script
+from sched_env.env.state import check_number
+from sched_env.errors import ConfigError
 from sched_env.evaluation.decode_optimum import Optimum, find_optimum
+from sched_env.simulator.simulate import check_seed
 
 FIRST_TEST_SEED = 1_000_000
 POLICIES = ("fixed_priority", "aging", "deadline")
@@ -85,13 +91,25 @@ def train(decisions: int, seed: int) -> Player:
     return player
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=100, help="episodes to play (%(default)s)")
-    parser.add_argument("--decisions", type=int, default=500_000, help="to train (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the training (%(default)s)")
-    options = parser.parse_args()
+@dataclass(frozen=True)
+class Options:
+    """Play episodes by each policy, by a trained agent and by the optimal plan."""
 
+    episodes: int = 100
+    """Episodes to play."""
+
+    decisions: int = 500_000
+    """Decisions to train the agent for; 0 leaves it out."""
+
+    seed: int = 0
+    """Seed of the training."""
+
+
+def main(options: Options) -> None:
+    check_number("--episodes", options.episodes)
+    if options.decisions < 0:
+        raise ConfigError(f"--decisions {options.decisions} is not allowed: give 0 or more")
+    check_seed(options.seed)
     players: dict[str, Player] = {
         name: lambda env, _, name=name: env.policy_action(name) for name in POLICIES
     }
@@ -126,4 +144,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_script(Command(Options, main), Path(__file__).name))

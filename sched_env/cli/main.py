@@ -35,6 +35,7 @@ VERBS = {
     "doctor": "show versions and extras, and check that the package works",
 }
 
+_PROGRAM = "sched-env"
 _USAGE = "usage: sched-env VERB ...   (sched-env VERB --help explains one verb)"
 
 
@@ -64,21 +65,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, 2 for a fault of the user's, or what the command returns.
     """
     texts = list(sys.argv[1:] if arguments is None else arguments)
+    return _told(lambda: _run(texts), _PROGRAM)
+
+
+def run_script(command: Command, program: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a script of one command as ``sched-env`` runs a verb.
+
+    Args:
+        command: what the script does.
+        program: the script's name, for help and messages.
+        arguments: what stands behind it; by default that of this process.
+
+    Returns:
+        0, 2 for a fault of the user's, or what the command returns.
+    """
+    texts = list(sys.argv[1:] if arguments is None else arguments)
+    return _told(lambda: _execute(command, program, texts), program)
+
+
+def _told(work: Callable[[], int], program: str) -> int:
+    """Do the work; tell what goes wrong with it in one line."""
     try:
-        code = _run(texts)
+        code = work()
         sys.stdout.flush()
         return code
     except SchedEnvError as error:
-        return _fail(str(error))
+        return _fail(str(error), program)
     except BrokenPipeError:
         # The reader has gone; without this Python would complain once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{(error.strerror or str(error)).lower()}")
+        return _fail(f"{place}{(error.strerror or str(error)).lower()}", program)
     except KeyboardInterrupt:
-        sys.stderr.write("sched-env: interrupted\n")
+        sys.stderr.write(f"{program}: interrupted\n")
         return EXIT_INTERRUPTED
 
 
@@ -149,8 +170,8 @@ def _overview() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fail(message: str) -> int:
-    sys.stderr.write(f"sched-env: error: {' '.join(message.split())}\n")
+def _fail(message: str, program: str = _PROGRAM) -> int:
+    sys.stderr.write(f"{program}: error: {' '.join(message.split())}\n")
     return EXIT_FAULT
 
 

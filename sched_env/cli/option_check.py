@@ -108,7 +108,8 @@ def _check_places(places: Sequence[_Argument], given: Sequence[str], help_hint: 
     if not any(one.takes_many for one in places) and len(given) > len(places):
         raise ConfigError(f"argument {given[len(places)]!r} is one too many; {help_hint}")
     for index, text in enumerate(given):
-        _refuse_empty(places[min(index, len(places) - 1)].shown, text)
+        place = places[min(index, len(places) - 1)]
+        _check_value(place.shown, place, text)
     needed = [one for one in places if not (one.takes_many or one.has_default)]
     if len(given) < len(needed):
         raise ConfigError(f"{needed[len(given)].shown} is missing; {help_hint}")
