@@ -42,6 +42,7 @@ def load_config(
         ConfigError: the file, a key or a value is wrong.
     """
     path = find_config(name_or_path, model.config_kind)
+    _check_kind(path, model.config_kind)
     values = _read(path, ())
     for text in overrides:
         values = overlay(values, _fill_in(parse_override(text)))
@@ -80,6 +81,15 @@ def find_config(name_or_path: str | Path, kind: str | None = None) -> Path:
     _check_links()
     shown = {entry for entry in known if kind is None or entry.startswith(f"{kind}/")}
     raise UnknownNameError("configuration", name, shown or known)
+
+
+def _check_kind(path: Path, kind: str | None) -> None:
+    """Refuse a file of the package that describes something else."""
+    found = path.parent.name
+    if kind is None or path.parent.parent != CONFIG_FOLDER or found == kind:
+        return
+    examples = ", ".join(name for name in list_configs() if name.startswith(f"{kind}/"))
+    raise ConfigError(f"{_display(path)} is of the kind {found!r}, not {kind!r}: give {examples}")
 
 
 def list_configs() -> dict[str, Path]:

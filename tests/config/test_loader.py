@@ -68,6 +68,13 @@ def test_missing_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         load_config(EnvConfig, name)
 
 
+def test_a_file_of_another_kind_is_told_from_a_damaged_one() -> None:
+    with pytest.raises(ConfigError, match=r"env/h100_8b_small_kv is of the kind 'env', not 'exper"):
+        load_config(ExperimentConfig, "env/h100_8b_small_kv")
+    with pytest.raises(ConfigError, match=r"not 'env': give env/decode_scheduling, env/h100"):
+        load_config(EnvConfig, "agent/mlp")
+
+
 def test_overrides_are_yaml_and_the_last_one_wins() -> None:
     config = load_config(
         ExperimentConfig,
