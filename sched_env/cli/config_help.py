@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from sched_env.config import ConfigModel
+from sched_env.config.meanings import meanings
 
 _WIDTH_OF_NO_TERMINAL = 80
 _WIDEST_TEXT = 100
@@ -29,9 +30,11 @@ def print_values(config: ConfigModel) -> None:
 
 def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield (dotted key, value, meaning) for every single value."""
-    for name, field in type(model).model_fields.items():
-        key = f"{prefix}{name}"
-        yield from _leaves_of_value(key, getattr(model, name), field.description or "")
+    meaning_of = meanings(type(model))
+    for name in type(model).model_fields:
+        yield from _leaves_of_value(
+            f"{prefix}{name}", getattr(model, name), meaning_of.get(name, "")
+        )
 
 
 def _leaves_of_value(key: str, value: Any, meaning: str) -> Iterator[tuple[str, str, str]]:

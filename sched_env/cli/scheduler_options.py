@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from sched_env.config.meanings import meanings
 from sched_env.config.scheduler import SchedulerConfig
 
 _LIMITS = ("num_blocks", "max_num_seqs", "max_num_batched_tokens")
@@ -23,9 +24,10 @@ def scheduler_fields() -> list[tuple[str, Any, Any]]:
     needed: list[tuple[str, Any, Any]] = []
     optional: list[tuple[str, Any, Any]] = []
     defaults = SchedulerConfig()
+    meaning_of = meanings(SchedulerConfig)
     for name, field in SchedulerConfig.model_fields.items():
         kind = _plain(field.annotation)
-        described = Annotated[kind, tyro.conf.arg(help=field.description or "")]
+        described = Annotated[kind, tyro.conf.arg(help=meaning_of.get(name, ""))]
         if name in _LIMITS:
             needed.append((name, described, dataclasses.field()))
         else:

@@ -70,7 +70,7 @@ class ConfigModel(pydantic.BaseModel):
         extra="forbid",
         frozen=True,
         validate_default=True,
-        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
     config_kind: ClassVar[str | None] = None

@@ -28,7 +28,7 @@ Scalar = bool | int | float | str | None
 
 class _Model(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True
     )
 
 
@@ -240,7 +240,7 @@ class PolicyCard(_Model):
 
     name: _Text
     """Name under which results of this policy are reported."""
-    env_id: Annotated[str, pydantic.Field(pattern=r"^[\w/]{1,80}-v\d{1,4}$")] = ENV_ID
+    env_id: Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_/]{1,80}-v[0-9]{1,4}$")] = ENV_ID
     """Environment that it was trained in; the number after ``-v`` is the environment's version."""
     observation: ObservationSchema
     screen: Screen = "weighted_sjf"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sched_env.config import (
     AffineCost,
+    AgentConfig,
     EnvConfig,
     EpisodeConfig,
     ExperimentConfig,
@@ -21,6 +22,7 @@ from sched_env.config import (
     ServiceConfig,
     TwoRegimeCost,
 )
+from sched_env.config.meanings import meanings
 from sched_env.errors import ConfigError, SchedEnvError
 
 
@@ -234,3 +236,22 @@ def test_anything_is_either_valid_or_a_one_line_error(values: dict[str, Any]) ->
             assert len(str(error).splitlines()) == 1  # noqa: PT017 - valid values raise nothing
         else:
             assert model.from_mapping(config.to_dict()) == config
+
+
+def test_every_field_of_a_configuration_has_a_meaning_that_its_help_can_show() -> None:
+    for model in (EnvConfig, SchedulerConfig, AgentConfig, ServiceConfig):
+        told = meanings(model)
+        assert set(told) == set(model.model_fields)
+        assert all(told.values())
+
+
+def test_a_meaning_is_inherited_with_its_field() -> None:
+    class Wider(SchedulerConfig):
+        """A scheduler with one thing more."""
+
+        more: bool = False
+        """What is more."""
+
+    told = meanings(Wider)
+    assert told["more"] == "What is more."
+    assert told["num_blocks"] == meanings(SchedulerConfig)["num_blocks"]
