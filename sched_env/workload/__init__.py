@@ -18,7 +18,7 @@ from sched_env.workload.convert import write_trace
 from sched_env.workload.hash_ids import HashIds
 from sched_env.workload.inspect import TraceSummary, summarize
 from sched_env.workload.lengths import LogNormalLengths, QuantileLengths, TokenLengths
-from sched_env.workload.readers import FORMATS, ReadOptions, read_trace
+from sched_env.workload.readers import ReadOptions, read_trace
 from sched_env.workload.service_classes import (
     DEFAULT_SERVICE_CLASS_NAMES,
     SERVICE_CLASS,
@@ -46,7 +46,6 @@ from sched_env.workload.transforms import (
 
 __all__ = [
     "DEFAULT_SERVICE_CLASS_NAMES",
-    "FORMATS",
     "SERVICE_CLASS",
     "WORKLOADS",
     "ArrivalProcess",

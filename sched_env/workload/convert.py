@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from sched_env.errors import TraceError
 from sched_env.workload.table import RequestTable
@@ -102,6 +100,9 @@ def _write_jsonl(columns: dict[str, list[Any]], path: Path) -> None:
 
 
 def _write_parquet(columns: dict[str, list[Any]], path: Path) -> None:
+    import pyarrow as pa  # environments write no trace
+    import pyarrow.parquet
+
     types = {"hash_ids": pa.list_(pa.int64())}
     table = pa.table({k: pa.array(v, types.get(k)) for k, v in columns.items()})
     pyarrow.parquet.write_table(table, path)

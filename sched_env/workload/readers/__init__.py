@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sched_env.workload.readers.formats import FORMATS, TraceFormat
 from sched_env.workload.readers.raw_requests import ReadOptions
 from sched_env.workload.readers.read_trace import read_trace
 
-__all__ = ["FORMATS", "ReadOptions", "TraceFormat", "read_trace"]
+__all__ = ["ReadOptions", "read_trace"]

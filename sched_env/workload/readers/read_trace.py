@@ -6,13 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
-from sched_env.errors import TraceError, did_you_mean
+from sched_env.errors import TraceError
 from sched_env.workload.arrivals import ArrivalProcess
 from sched_env.workload.readers.clean_rows import clean_rows
-from sched_env.workload.readers.formats import FORMATS, named_format, recognised_format
 from sched_env.workload.readers.raw_requests import RawRequests, ReadOptions
-from sched_env.workload.readers.servegen import read_servegen_folder
-from sched_env.workload.readers.trace_file import TraceFile
 from sched_env.workload.synthetic import WORKLOADS, synthesize
 from sched_env.workload.table import RequestTable
 
@@ -64,8 +61,10 @@ def read_trace(
         raise TraceError(f"no trace is named: give a file or one of {', '.join(WORKLOADS)}")
     if name in WORKLOADS and format is None:
         return clean_rows(_embedded(name, options), name, options)
+    from sched_env.workload.readers.file_rows import rows_of_file  # pyarrow, for files alone
+
     path = Path(path_or_name)
-    raw = _rows(path, format, options)
+    raw = rows_of_file(path, format, options)
     table = clean_rows(raw, path.name, options, path)
     if raw.format == "servegen" or options.window_s is None:
         return table
@@ -96,16 +95,3 @@ def _embedded(name: str, options: ReadOptions) -> RawRequests:
         output_tokens=table.output_tokens.astype("int64"),
         notes=table.source.notes,
     )
-
-
-def _rows(path: Path, format_name: str | None, options: ReadOptions) -> RawRequests:
-    trace_format = None if format_name is None else named_format(format_name)
-    if path.is_dir() and trace_format in (None, FORMATS["servegen"]):
-        return read_servegen_folder(path, options)
-    if not path.exists() and len(path.parts) == 1 and not path.suffix:
-        raise TraceError(
-            f"no file and no embedded workload {path.name!r}.{did_you_mean(path.name, WORKLOADS)} "
-            f"Embedded: {', '.join(WORKLOADS)}; give one of them or the path of a trace"
-        )
-    file = TraceFile.load(path)
-    return (trace_format or recognised_format(file)).read(file, options)

@@ -6,8 +6,9 @@ import gzip
 import pytest
 
 from sched_env.errors import ConfigError, TraceError, UnknownNameError
-from sched_env.workload import FORMATS, read_trace
+from sched_env.workload import read_trace
 from sched_env.workload.readers import trace_file
+from sched_env.workload.readers.formats import FORMATS
 from sched_env.workload.readers.raw_requests import ReadOptions
 from sched_env.workload.readers.read_trace import ReadKeywords
 from tests.workload.readers.trace_texts import AZURE_2023, GENERIC_CSV, MOONCAKE

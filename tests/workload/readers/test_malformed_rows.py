@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sched_env.errors import TraceError
-from sched_env.workload import FORMATS, PoissonArrivals, RequestTable, read_trace
+from sched_env.workload import PoissonArrivals, RequestTable, read_trace
+from sched_env.workload.readers.formats import FORMATS
 from tests.workload.readers import trace_texts
 
 _TEXTS = [
