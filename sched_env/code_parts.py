@@ -1,4 +1,4 @@
-"""Parts of compiled code: functions that only compiled callers call.
+"""Entries into compiled code, and its parts: what compiled callers call.
 
 numba makes each function that another one calls a library of its own: optimised together with all
 that it calls, and turned into native code that nobody runs, since its code is optimised once more
@@ -9,9 +9,11 @@ It has one version for integers of all sizes, and for all constants, instead of 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from llvmlite import binding, ir
 from llvmlite.binding import Linkage
 from numba import types
 from numba.core.codegen import JITCodeLibrary
@@ -60,6 +62,21 @@ class _EntryLibrary(JITCodeLibrary):
                 function.linkage = Linkage.private
         super()._optimize_final_module()
 
+    def serialize_using_object_code(self) -> Any:
+        """Return what the cache keeps: native code and the names of what is in it.
+
+        numba keeps the code that it was made of as well, and reads it at each start: a caller
+        could be linked with it. But compiled callers call parts.
+        """
+        self._ensure_finalized()
+        names = ir.Module()
+        for one in (*self._final_module.functions, *self._final_module.global_variables):
+            if not one.is_declaration and one.linkage not in (Linkage.private, Linkage.internal):
+                variable: Any = ir.GlobalVariable(names, ir.IntType(8), one.name)
+                variable.initializer = ir.Constant(ir.IntType(8), 0)
+        listed = binding.parse_assembly(str(names)).as_bitcode()
+        return self.name, "object", (self._get_compiled_object(), listed)
+
 
 class _Unprinted(tuple[Any, ...]):
     """Types of arguments. numba prints them for each pass, and records have hundreds of fields."""
@@ -86,6 +103,13 @@ class PartCompiler(Compiler):
         self.state.args = _Unprinted(self.state.args)
         self.state.library = _PartLibrary(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
+
+
+def called_as_part(entry: Any, make_part: Callable[[], Any]) -> None:
+    """Let compiled callers of an entry call the part instead, which is made when it is wanted."""
+    part = functools.cache(make_part)
+    entry.get_call_template = lambda *called_with: part().get_call_template(*called_with)
+    entry.get_overload = lambda signature: part().get_overload(signature)
 
 
 def with_wide_integers(dispatcher: _F) -> _F:

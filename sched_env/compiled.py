@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 
-from sched_env.code_parts import EntryCompiler, PartCompiler, with_wide_integers
+from sched_env.code_parts import EntryCompiler, PartCompiler, called_as_part, with_wide_integers
 
 _COMPILES = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _PACKAGE = Path(__file__).resolve().parent
@@ -72,16 +72,23 @@ def cache_folder(folder: str = "engine") -> Path | None:
 
 
 def compiled(function: _F) -> _F:
-    """Compile ``function`` on its first call and cache it.
+    """Compile ``function`` on its first call from Python and cache it.
 
-    ``NUMBA_DISABLE_JIT=1`` leaves it plain Python.
+    For compiled callers it is a part. ``NUMBA_DISABLE_JIT=1`` leaves it plain Python.
     """
-    return _cached(function)
+    return _entry(function)
 
 
 def compiled_without_gil(function: _F) -> _F:
     """Do the same with a function that lets other Python threads run meanwhile."""
-    return _cached(function, nogil=True)
+    return _entry(function, nogil=True)
+
+
+def _entry(function: Any, **options: Any) -> Any:
+    entry = _cached(function, **options)
+    if _COMPILES:
+        called_as_part(entry, lambda: compiled_part(function))
+    return entry
 
 
 def _cached(function: Any, **options: Any) -> Any:
@@ -103,16 +110,6 @@ def compiled_part(function: _F) -> _F:
         function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=PartCompiler
     )
     return with_wide_integers(part) if _COMPILES else part
-
-
-def compiled_both(function: _F) -> _F:
-    """Compile ``function`` for calls from Python, and as a part of compiled callers."""
-    entry: Any = compiled(function)
-    part: Any = compiled_part(function)
-    if _COMPILES:
-        entry.get_call_template = part.get_call_template
-        entry.get_overload = part.get_overload
-    return entry
 
 
 def compiled_inline(function: _F) -> _F:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sched_env import compiled as compiling
-from sched_env.compiled import cache_folder, compiled, compiled_both, compiled_part
+from sched_env.compiled import cache_folder, compiled, compiled_part
 
 _PACKAGE = Path(compiling.__file__).parent
 _DRAW = "from sched_env.workload.counter_rng import uniform; print(repr(float(uniform(0, 1, 1))))"
@@ -136,12 +136,29 @@ def test_a_read_only_install_folder_compiles_into_the_users_cache(tmp_path):
     assert not list(site.rglob("*.nbi"))
 
 
+_DRAW_IN_A_CALLER = """
+import numba
+from sched_env.workload.counter_rng import uniform
+
+draw = numba.njit(lambda: uniform(0, 1, 1))
+print(repr(float(uniform(0, 1, 1))), repr(draw()), sum(uniform.stats.cache_hits.values()))
+"""
+
+
+@needs_compiler
+def test_an_entry_that_the_cache_holds_is_called_from_compiled_code_too(tmp_path):
+    place = {"SCHED_ENV_CACHE_DIR": str(tmp_path)}
+    for hits in (0, 1):
+        out, err = _start(_DRAW_IN_A_CALLER, place).communicate()
+        assert (out, err) == (f"{_FIRST_DRAW} {_FIRST_DRAW} {hits}\n", "")
+
+
 @compiled_part
 def _plus(left, right):
     return left + right
 
 
-@compiled_both
+@compiled
 def _plus_one(number):
     return _plus(number, 1)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sched_env.compiled import compiled_both, compiled_part
+from sched_env.compiled import compiled, compiled_part
 from sched_env.cost.table_ratio import TABLE_FIELDS, is_beyond_table, mean_past, table_ratio
 
 COST = np.dtype(
@@ -52,7 +52,7 @@ SHARP = 99.0
 """From this smoothness on, ``smax`` is the plain maximum."""
 
 
-@compiled_both
+@compiled
 def step_time_s(
     cost: Any,
     num_decodes: int,
@@ -78,7 +78,7 @@ def step_time_s(
     return overhead_s(cost, num_sequences) + kernels_s
 
 
-@compiled_both
+@compiled
 def is_beyond_reach(
     cost: Any, num_decodes: int, context_tokens: int, prefill_tokens: int, attention: float
 ) -> bool:
@@ -143,7 +143,7 @@ def _smooth_max(left: float, right: float, smoothness: float) -> float:
     return larger * (1.0 + (smaller / larger) ** smoothness) ** (1.0 / smoothness)
 
 
-@compiled_both
+@compiled
 def lone_prefill_s(cost: Any, prompt_tokens: int, max_num_batched_tokens: int) -> float:
     """Return the time to prefill a prompt on an idle server, chunk by chunk.
 

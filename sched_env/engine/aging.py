@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sched_env.compiled import compiled_both
+from sched_env.compiled import compiled
 
 
-@compiled_both
+@compiled
 def aged_priority(priority: Any, waited: Any, interval: Any) -> Any:
     """Return a priority, raised by one for each whole interval of waiting.
 

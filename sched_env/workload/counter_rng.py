@@ -15,7 +15,7 @@ from typing import Any
 import numba.extending
 import numpy as np
 
-from sched_env.compiled import compiled_both, compiled_part
+from sched_env.compiled import compiled, compiled_part
 
 CLASS_STREAM = 1
 SLO_JITTER_STREAM = 2
@@ -49,21 +49,21 @@ def _absorb(state: int, key: int) -> int:
     return z ^ (z >> as_uint64(31))
 
 
-@compiled_both
+@compiled
 def uniform(seed: int, row: int, stream: int) -> float:
     """Draw a float64 in [0, 1), with 53 random bits, from the counter (seed, row, stream)."""
     state = _absorb(_absorb(_absorb(as_uint64(_DRAW_DOMAIN), seed), row), stream)
     return float(state >> as_uint64(11)) * 2.0**-53
 
 
-@compiled_both
+@compiled
 def normal(seed: int, row: int, stream: int) -> float:
     """Draw a standard normal float64 from the counter (Box and Muller, 1958)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(seed, row, stream)))
     return radius * math.cos(2.0 * math.pi * uniform(seed, row, stream + _SECOND_UNIFORM))
 
 
-@compiled_both
+@compiled
 def mix(seed: int, value: int) -> int:
     """Derive a sub-seed from a seed and a number: a non-negative int64.
 

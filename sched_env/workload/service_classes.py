@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sched_env.compiled import compiled_both
+from sched_env.compiled import compiled
 from sched_env.errors import ConfigError
 from sched_env.workload.counter_rng import (
     CLASS_STREAM,
@@ -86,7 +86,7 @@ def service_class_array(classes: Iterable[ServiceClassLike]) -> npt.NDArray[np.v
     return np.array(rows, dtype=SERVICE_CLASS)
 
 
-@compiled_both
+@compiled
 def draw_class(classes: npt.NDArray[np.void], seed: int, row: int) -> int:
     """Draw the index of the service class of request ``row``, in proportion to the shares."""
     total = 0.0
@@ -101,13 +101,13 @@ def draw_class(classes: npt.NDArray[np.void], seed: int, row: int) -> int:
     return len(classes) - 1
 
 
-@compiled_both
+@compiled
 def draw_slo_jitter(seed: int, row: int) -> float:
     """Draw the factor U(0.75, 1.5) on the TTFT objective of request ``row``."""
     return 0.75 + 0.75 * uniform(seed, row, SLO_JITTER_STREAM)
 
 
-@compiled_both
+@compiled
 def draw_predicted_tokens(output_tokens: int, sigma: float, seed: int, row: int) -> float:
     """Draw a noisy prediction of the output length: log-normal with mean ``output_tokens``.
 
