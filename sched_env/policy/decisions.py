@@ -1,7 +1,7 @@
 """The compiled loop over a batch of decisions: observation and mask in, action out.
 
-One row after the other: normalise, run the network, add the prior, close illegal actions, take the
-best legal one. Rows do not influence each other, so a batch of N decides as N batches of one.
+For each row: normalise, run the network, add the prior, close illegal actions, take the best legal
+one. A few rows go together, but do not influence each other: a batch of N decides as N of one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from sched_env.policy.prior import PriorParameters, add_prior, add_softened
 
 POINTER, FLAT, LINEAR_SCORE = range(3)
 """Kinds of network."""
+
+ROWS_TOGETHER = 8
+"""Rows that go through the network side by side: what they need stays in the first cache."""
 
 
 class Network(NamedTuple):
@@ -76,13 +79,15 @@ def _normalise_row(
 
 @compiled_part
 def _choose(
-    slots: np.ndarray,
+    row: np.ndarray,
     seen: ObservationSizes,
     prior: PriorParameters,
     mask: np.ndarray,
     logits: np.ndarray,
 ) -> int:
     """Finish one row of ``logits`` in place and return the action, -1 if none is legal."""
+    num_slots = seen.num_waiting_slots + seen.num_running_slots
+    slots = row[: num_slots * seen.num_slot_features].reshape(num_slots, seen.num_slot_features)
     add_prior(prior, slots, mask, seen.num_levels, seen.num_waiting_slots, logits)
     for action in range(logits.size):
         if mask[action] == 0:
@@ -101,13 +106,16 @@ def _unpack(network: Network) -> tuple[ObservationSizes, PriorParameters]:
 def _pointer(
     network: Network,
     seen: ObservationSizes,
-    slots: np.ndarray,
+    rows: np.ndarray,
     x: np.ndarray,
-    present: np.ndarray,
+    masks: np.ndarray,
     logits: np.ndarray,
 ) -> None:
-    for slot in range(present.size):
-        present[slot] = slots[slot, 0] > 0.5
+    num_slots = seen.num_waiting_slots + seen.num_running_slots
+    present = np.empty((rows.shape[0], num_slots), np.int8)
+    for row in range(rows.shape[0]):
+        for slot in range(num_slots):
+            present[row, slot] = rows[row, slot * seen.num_slot_features] > 0.5
     shape = PointerShape(
         seen.num_waiting_slots,
         seen.num_running_slots,
@@ -116,8 +124,7 @@ def _pointer(
         seen.num_levels,
         network.sizes[7],
     )
-    inputs = x[: slots.size].reshape(slots.shape)
-    pointer_logits(network.flat, shape, inputs, present, x[slots.size :], logits)
+    pointer_logits(network.flat, shape, x, present, masks, logits)
 
 
 @compiled_part
@@ -127,6 +134,7 @@ def _linear_score(
     seen: ObservationSizes,
     row: np.ndarray,
     x: np.ndarray,
+    mask: np.ndarray,
     logits: np.ndarray,
 ) -> None:
     """Fill ``logits`` with a linear score of ``x``; its watermark reads ``row``, as observed.
@@ -137,7 +145,8 @@ def _linear_score(
         seen: Sizes of the observation.
         row: float32 (num_public,), as observed.
         x: float32 (num_public,), normalised.
-        logits: float32 (L + K + J,).
+        mask: int8 (L + K + J,), 1 = legal.
+        logits: float32 (L + K + J,), filled but for slots that may not be chosen.
     """
     num_slots, size = seen.num_waiting_slots + seen.num_running_slots, seen.num_slot_features
     edge = num_slots * size
@@ -151,7 +160,7 @@ def _linear_score(
     )
     slots, inputs = row[:edge].reshape(num_slots, size), x[:edge].reshape(num_slots, size)
     free = row[edge:][shape.free_feature]
-    linear_logits(flat, shape, inputs, x[edge:], slots, free, logits)
+    linear_logits(flat, shape, inputs, x[edge:], slots, free, mask, logits)
 
 
 @compiled
@@ -172,23 +181,40 @@ def decide(
         actions: int64 (N,), filled in place; -1 where no action is legal.
     """
     seen, prior = _unpack(network)
-    sizes, kind = network.sizes, network.sizes[6]
-    num_slots = seen.num_waiting_slots + seen.num_running_slots
-    edge = num_slots * seen.num_slot_features
-    x = np.empty(observations.shape[1], np.float32)
-    present = np.empty(num_slots, np.int8)
+    x = np.empty((min(masks.shape[0], ROWS_TOGETHER), observations.shape[1]), np.float32)
     scores = np.empty(masks.shape[1], np.float32)
-    for index in range(observations.shape[0]):
-        row = observations[index]
-        slots = row[:edge].reshape(num_slots, seen.num_slot_features)
-        _normalise_row(row, seen, network.norm, network.numbers[0], x)
-        if kind == POINTER:
-            _pointer(network, seen, slots, x, present, logits[index])
-        elif kind == FLAT:
-            mlp_logits(network.flat, sizes[8:], sizes[7] != 0, x, logits[index])
+    for first in range(0, masks.shape[0], ROWS_TOGETHER):
+        end = min(first + ROWS_TOGETHER, masks.shape[0])
+        rows, legal, out = observations[first:end], masks[first:end], logits[first:end]
+        for row in range(end - first):
+            _normalise_row(rows[row], seen, network.norm, network.numbers[0], x[row])
+        _forward(network, seen, rows, x[: end - first], legal, out)
+        for row in range(end - first):
+            if network.score.size > 0:
+                one, mask = rows[row], legal[row]
+                _linear_score(network.score, network.score_sizes, seen, one, one, mask, scores)
+                add_softened(prior.strength, prior.floor, scores, mask, out[row])
+            actions[first + row] = _choose(rows[row], seen, prior, legal[row], out[row])
+
+
+@compiled_part
+def _forward(
+    network: Network,
+    seen: ObservationSizes,
+    rows: np.ndarray,
+    x: np.ndarray,
+    masks: np.ndarray,
+    logits: np.ndarray,
+) -> None:
+    """Run the network on some rows; ``x`` are the normalised ones."""
+    sizes, kind = network.sizes, network.sizes[6]
+    if kind == POINTER:
+        _pointer(network, seen, rows, x, masks, logits)
+        return
+    for row in range(rows.shape[0]):
+        if kind == FLAT:
+            mlp_logits(network.flat, sizes[8:], sizes[7] != 0, x[row], logits[row])
         else:
-            _linear_score(network.flat, sizes[7:9], seen, row, x, logits[index])
-        if network.score.size > 0:
-            _linear_score(network.score, network.score_sizes, seen, row, row, scores)
-            add_softened(prior.strength, prior.floor, scores, masks[index], logits[index])
-        actions[index] = _choose(slots, seen, prior, masks[index], logits[index])
+            _linear_score(
+                network.flat, sizes[7:9], seen, rows[row], x[row], masks[row], logits[row]
+            )

@@ -72,6 +72,7 @@ def linear_logits(
     global_features: np.ndarray,
     seen_slots: np.ndarray,
     free_part: np.float32,
+    mask: np.ndarray,
     logits: np.ndarray,
 ) -> None:
     """Compute the logits of one decision, before the prior and the mask.
@@ -83,7 +84,8 @@ def linear_logits(
         global_features: float32 (G,), normalised.
         seen_slots: float32 (K + J, F), as observed.
         free_part: Free blocks over the pool, as observed.
-        logits: float32 (L + K + J,), filled in place.
+        mask: int8 (L + K + J,), 1 = legal.
+        logits: float32 (L + K + J,), filled in place but for slots that may not be chosen.
     """
     size, levels = shape.num_slot_features, shape.num_levels
     preempt = size + 1
@@ -94,6 +96,8 @@ def linear_logits(
     weight = flat[proceed:bias].reshape(shape.num_globals, levels)
     add_product(logits[:levels], global_features, weight)
     for slot in range(slots.shape[0]):
+        if mask[levels + slot] == 0:
+            continue
         if slot < shape.num_waiting_slots:
             score = _dot(slots[slot], flat[:size]) + flat[size]
             if free_part - seen_slots[slot, shape.size_feature] < watermark:

@@ -36,7 +36,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sched_env.compiled import compiled_part
-from sched_env.policy.layers import MASKED_LOGIT, add_product, copy_into, relu
+from sched_env.policy.layers import MASKED_LOGIT, add_product, add_products, copy_into, relu
+
+COLUMNS_AT_ONCE = 8
+"""Float32 numbers in a register of the common processors."""
 
 
 class PointerShape(NamedTuple):
@@ -119,99 +122,131 @@ def unpack_pointer(flat: np.ndarray, shape: PointerShape) -> PointerWeights:
 
 
 @compiled_part
-def _embed(
-    slots: np.ndarray,
-    present: np.ndarray,
-    weights: PointerWeights,
-    num_waiting_slots: int,
-    embedded: np.ndarray,
-    pool: np.ndarray,
-) -> None:
-    """Fill ``embedded`` (K + J, H) with u_i of the present slots and ``pool`` (4H,)."""
-    hidden_size = weights.context_bias.size
-    pool[:] = np.float32(0)
-    for kind in range(2):
-        first = 0 if kind == 0 else num_waiting_slots
-        last = num_waiting_slots if kind == 0 else slots.shape[0]
-        bias = weights.embed_bias_waiting if kind == 0 else weights.embed_bias_running
-        mean = pool[2 * kind * hidden_size : (2 * kind + 1) * hidden_size]
-        largest = pool[(2 * kind + 1) * hidden_size : (2 * kind + 2) * hidden_size]
-        count = 0
-        for slot in range(first, last):
-            if present[slot] == 0:
+def _gather(
+    rows: np.ndarray, shape: PointerShape, present: np.ndarray, weights: PointerWeights
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the present slots of all rows as columns: features (F, n) and biases (H, n).
+
+    Rows come one after the other, waiting slots before running ones. ``n`` is filled up to whole
+    registers with zeros.
+    """
+    size, hidden_size = shape.num_slot_features, shape.hidden_size
+    num_present = 0
+    for row in range(present.shape[0]):
+        for slot in range(present.shape[1]):
+            num_present += present[row, slot]
+    num_columns = (num_present + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+    features = np.zeros((size, num_columns), np.float32)
+    embedded = np.zeros((hidden_size, num_columns), np.float32)
+    column = 0
+    for row in range(present.shape[0]):
+        for slot in range(present.shape[1]):
+            if present[row, slot] == 0:
                 continue
-            count += 1
-            u = embedded[slot]
-            copy_into(u, bias)
-            add_product(u, slots[slot], weights.embed_weight)
-            relu(u)
+            x = rows[row, slot * size : (slot + 1) * size]
+            for feature in range(size):
+                features[feature, column] = x[feature]
+            is_waiting = slot < shape.num_waiting_slots
+            bias = weights.embed_bias_waiting if is_waiting else weights.embed_bias_running
             for unit in range(hidden_size):
-                mean[unit] += u[unit]
-                largest[unit] = max(largest[unit], u[unit])
-        if count > 0:
-            for unit in range(hidden_size):
-                mean[unit] /= np.float32(count)
+                embedded[unit, column] = bias[unit]
+            column += 1
+    return features, embedded
+
+
+@compiled_part
+def _pool(embedded: np.ndarray, first: int, count: int, pool: np.ndarray) -> None:
+    """Fill ``pool`` (2H,) with the mean and the largest of ``count`` columns from ``first``."""
+    hidden_size = embedded.shape[0]
+    for unit in range(hidden_size):
+        total, largest = np.float32(0), np.float32(0)
+        for column in range(first, first + count):
+            total += embedded[unit, column]
+            largest = max(largest, embedded[unit, column])
+        pool[unit] = total / np.float32(max(count, 1))
+        pool[hidden_size + unit] = largest
 
 
 @compiled_part
 def _score(
     embedded: np.ndarray,
-    present: np.ndarray,
+    column: int,
     weights: PointerWeights,
     context: np.ndarray,
-    num_waiting_slots: int,
+    is_waiting: bool,
     hidden: np.ndarray,
-    scores: np.ndarray,
-) -> None:
-    """Fill ``scores`` (K + J,) with the logit of admitting or preempting each slot."""
-    for slot in range(present.size):
-        if present[slot] == 0:
-            scores[slot] = MASKED_LOGIT
-            continue
-        is_waiting = slot < num_waiting_slots
-        bias = weights.slot_bias_waiting if is_waiting else weights.slot_bias_running
-        head = weights.admit_weight if is_waiting else weights.preempt_weight
-        for unit in range(hidden.size):
-            hidden[unit] = context[unit] + bias[unit]
-        add_product(hidden, embedded[slot], weights.slot_weight)
-        total = weights.admit_bias[0] if is_waiting else weights.preempt_bias[0]
-        for unit in range(hidden.size):
-            total += max(hidden[unit], np.float32(0)) * head[unit]
-        scores[slot] = total
+) -> np.float32:
+    """Return the logit of admitting or preempting the slot in one column of ``embedded``.
+
+    ``hidden`` is float32 (2H,), for what is computed on the way.
+    """
+    hidden_size = context.size
+    u, h = hidden[:hidden_size], hidden[hidden_size:]
+    bias = weights.slot_bias_waiting if is_waiting else weights.slot_bias_running
+    head = weights.admit_weight if is_waiting else weights.preempt_weight
+    for unit in range(hidden_size):
+        u[unit] = embedded[unit, column]
+        h[unit] = context[unit] + bias[unit]
+    add_product(h, u, weights.slot_weight)
+    total = weights.admit_bias[0] if is_waiting else weights.preempt_bias[0]
+    for unit in range(hidden_size):
+        total += max(h[unit], np.float32(0)) * head[unit]
+    return total
 
 
 @compiled_part
 def pointer_logits(
     flat: np.ndarray,
     shape: PointerShape,
-    slots: np.ndarray,
+    rows: np.ndarray,
     present: np.ndarray,
-    global_features: np.ndarray,
+    masks: np.ndarray,
     logits: np.ndarray,
 ) -> None:
-    """Compute the logits of one decision, before the prior and the mask.
+    """Compute the logits of several decisions, before the prior and the mask.
+
+    Slots of all decisions are embedded side by side, which no sum depends on.
 
     Args:
         flat: float32 (num_parameters,), the tensors in the order of `pointer_tensor_shapes`.
         shape: Sizes of the network.
-        slots: float32 (K + J, F), normalised.
-        present: int8 (K + J,), 1 where the slot holds a request.
-        global_features: float32 (G,), normalised.
-        logits: float32 (L + K + J,), filled in place.
+        rows: float32 (B, num_public), normalised.
+        present: int8 (B, K + J), 1 where the slot holds a request.
+        masks: int8 (B, L + K + J), 1 = legal.
+        logits: float32 (B, L + K + J), filled in place but for slots that may not be chosen.
     """
     weights = unpack_pointer(flat, shape)
     hidden_size, num_levels = shape.hidden_size, shape.num_levels
-    embedded = np.empty((slots.shape[0], hidden_size), np.float32)
-    pool = np.empty(4 * hidden_size, np.float32)
-    _embed(slots, present, weights, shape.num_waiting_slots, embedded, pool)
-    context = weights.context_bias.copy()
-    add_product(context, pool, weights.context_weight[: 4 * hidden_size])
-    add_product(context, global_features, weights.context_weight[4 * hidden_size :])
-    hidden = np.empty(hidden_size, np.float32)
-    _score(
-        embedded, present, weights, context, shape.num_waiting_slots, hidden, logits[num_levels:]
-    )
-    relu(context)
-    proceed = logits[:num_levels]
-    copy_into(proceed, weights.proceed_bias)
-    add_product(proceed, context, weights.proceed_weight)
+    num_waiting, num_slots = shape.num_waiting_slots, present.shape[1]
+    features, embedded = _gather(rows, shape, present, weights)
+    add_products(embedded, features, weights.embed_weight)
+    for unit in range(hidden_size):
+        relu(embedded[unit])
+    pool, hidden = np.empty(4 * hidden_size, np.float32), np.empty(2 * hidden_size, np.float32)
+    context = np.empty(hidden_size, np.float32)
+    column = 0
+    for row in range(rows.shape[0]):
+        waiting, running = 0, 0
+        for slot in range(num_slots):
+            if slot < num_waiting:
+                waiting += present[row, slot]
+            else:
+                running += present[row, slot]
+        _pool(embedded, column, waiting, pool[: 2 * hidden_size])
+        _pool(embedded, column + waiting, running, pool[2 * hidden_size :])
+        copy_into(context, weights.context_bias)
+        add_product(context, pool, weights.context_weight[: 4 * hidden_size])
+        global_features = rows[row, num_slots * shape.num_slot_features :]
+        add_product(context, global_features, weights.context_weight[4 * hidden_size :])
+        for slot in range(num_slots):
+            if masks[row, num_levels + slot] != 0:
+                score = MASKED_LOGIT
+                if present[row, slot] != 0:
+                    is_waiting = slot < num_waiting
+                    score = _score(embedded, column, weights, context, is_waiting, hidden)
+                logits[row, num_levels + slot] = score
+            column += present[row, slot]
+        relu(context)
+        proceed = logits[row, :num_levels]
+        copy_into(proceed, weights.proceed_bias)
+        add_product(proceed, context, weights.proceed_weight)
