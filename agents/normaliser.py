@@ -8,6 +8,7 @@ deep policy gradients", with a discount per decision in place of a constant one)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -29,7 +30,7 @@ class ReturnNormaliser:
     @property
     def scale(self) -> float:
         """Return what rewards are divided by."""
-        return float(np.sqrt(self.variance + _EPSILON))
+        return math.sqrt(self.variance + _EPSILON)
 
     def __call__(self, rewards: np.ndarray, discounts: np.ndarray, dones: np.ndarray) -> np.ndarray:
         """Take one step of every environment into account and return scaled rewards.
@@ -45,16 +46,20 @@ class ReturnNormaliser:
         self.sums = rewards + self.previous_discounts * self.sums
         self._update_moments(self.sums)
         self.sums[dones] = 0.0
-        self.previous_discounts = np.asarray(discounts, dtype=np.float64).copy()
+        self.previous_discounts = np.array(discounts, dtype=np.float64)
         return (rewards / self.scale).astype(np.float32)
 
     def _update_moments(self, batch: np.ndarray) -> None:
         """Merge mean and variance of ``batch`` (Chan, Golub and LeVeque 1979)."""
-        total = self.count + batch.size
-        delta = float(batch.mean()) - self.mean
-        squares = self.variance * self.count + float(batch.var()) * batch.size
-        squares += delta * delta * self.count * batch.size / total
-        self.mean += delta * batch.size / total
+        size = batch.size
+        total = self.count + size
+        mean = np.add.reduce(batch) / size  # what batch.mean() does, without its questions
+        apart = batch - mean
+        variance = np.add.reduce(apart * apart) / size
+        delta = float(mean) - self.mean
+        squares = self.variance * self.count + float(variance) * size
+        squares += delta * delta * self.count * size / total
+        self.mean += delta * size / total
         self.variance = squares / total
         self.count = total
 
