@@ -105,11 +105,29 @@ class PartCompiler(Compiler):
         return super().compile_extra(func)
 
 
-def called_as_part(entry: Any, make_part: Callable[[], Any]) -> None:
-    """Let compiled callers of an entry call the part instead, which is made when it is wanted."""
-    part = functools.cache(make_part)
-    entry.get_call_template = lambda *called_with: part().get_call_template(*called_with)
-    entry.get_overload = lambda signature: part().get_overload(signature)
+class Part:
+    """A part as it stands in a module: numba's dispatcher is made when a caller is compiled.
+
+    Hundreds are defined, and none is looked at where the cache holds the kernels.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """What numba compiles."""
+        return with_wide_integers(self._make())
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
+
+
+def called_as_part(entry: Any, part: Part) -> None:
+    """Let compiled callers of an entry call a part instead."""
+    entry.get_call_template = lambda *called_with: part.dispatcher.get_call_template(*called_with)
+    entry.get_overload = lambda signature: part.dispatcher.get_overload(signature)
 
 
 def with_wide_integers(dispatcher: _F) -> _F:

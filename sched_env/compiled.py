@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 
-from sched_env.code_parts import EntryCompiler, PartCompiler, called_as_part, with_wide_integers
+from sched_env.code_parts import EntryCompiler, Part, PartCompiler, called_as_part
 
 _COMPILES = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _PACKAGE = Path(__file__).resolve().parent
@@ -87,7 +87,7 @@ def compiled_without_gil(function: _F) -> _F:
 def _entry(function: Any, **options: Any) -> Any:
     entry = _cached(function, **options)
     if _COMPILES:
-        called_as_part(entry, lambda: compiled_part(function))
+        called_as_part(entry, Part(lambda: _njit_part(function)))
     return entry
 
 
@@ -106,10 +106,16 @@ def _cached(function: Any, **options: Any) -> Any:
 
 def compiled_part(function: _F) -> _F:
     """Compile ``function`` as a part of compiled callers: not callable from Python, not cached."""
-    part = _njit(
+    if not _COMPILES:
+        return function
+    part: Any = Part(lambda: _njit_part(function))
+    return part
+
+
+def _njit_part(function: Any) -> Any:
+    return _njit(
         function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=PartCompiler
     )
-    return with_wide_integers(part) if _COMPILES else part
 
 
 def compiled_inline(function: _F) -> _F:

@@ -177,5 +177,5 @@ def test_a_part_has_one_version_for_integers_of_all_sizes():
     assert _sum_up(np.arange(4, dtype=np.int64)) == 10
     assert _sum_up(np.arange(4, dtype=np.int32)) == 10
     assert _sum_up(np.arange(4, dtype=np.int8)) == 10
-    assert len(_plus.overloads) == 1
+    assert len(_plus.dispatcher.overloads) == 1
     assert _sum_up(np.arange(4.0)) == 10.0
