@@ -46,6 +46,15 @@ class ReadArguments:
     spread_resolution: bool = False
     """Spread arrivals of one clock tick evenly at random inside it."""
 
+    resolution_s: float | None = None
+    """Tick of the trace's clock in seconds; by default that of the format, or as measured."""
+
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None
+    """Unit of the arrival times, instead of the format's own; never guessed."""
+
+    block_tokens: int | None = None
+    """Tokens in one prefix block of hash_ids, instead of the format's own."""
+
     arrivals: Annotated[str | None, tyro.conf.arg(metavar="KIND:RATE[:CV]")] = None
     """Draw the arrivals, in place of those of the file: poisson:8 are 8 requests/s, gamma:8:2 and
     weibull:8:2 have gaps of coefficient of variation 2. For files of lengths alone, too."""
@@ -155,6 +164,9 @@ def _read(arguments: ReadArguments) -> RequestTable:
         max_model_len=arguments.max_model_len,
         too_long=arguments.too_long,
         spread_resolution=arguments.spread_resolution,
+        resolution_s=arguments.resolution_s,
+        time_unit=arguments.time_unit,
+        block_tokens=arguments.block_tokens,
         window_s=parse_window(arguments.window),
         arrival=parse_arrivals(arguments.arrivals),
     )

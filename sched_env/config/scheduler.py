@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
@@ -37,7 +37,7 @@ class SchedulerConfig(ConfigModel):
     num_blocks: Count = 4000
     """KV cache blocks that requests can use (vLLM's num_gpu_blocks - 1: it keeps block 0)."""
 
-    block_size: Count = 16
+    block_size: Annotated[Count, pydantic.Field(le=1_048_576)] = 16
     """Tokens in one KV cache block."""
 
     rules: Literal["vllm", "p07"] = "vllm"

@@ -52,6 +52,8 @@ def format_amount(value: Cell) -> str:
     """Return a number with at most four significant digits, but never fewer than its integer."""
     if value is None or isinstance(value, str) or math.isnan(value):
         return MISSING if not isinstance(value, str) else value
+    if math.isinf(value):
+        return str(value)
     digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
     return f"{value:.{min(digits, 3)}f}" if isinstance(value, float) else str(value)
 

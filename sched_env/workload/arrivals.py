@@ -17,6 +17,9 @@ import numpy.typing as npt
 from sched_env.errors import ConfigError, UnknownNameError
 
 FloatArray = npt.NDArray[np.float64]
+LATEST_S = 1e12
+"""Arrivals that take longer than this, some 30,000 years, are refused (a wrong unit as well)."""
+
 MAX_NUM_ARRIVALS = 50_000_000
 """More arrivals than this in one draw are refused (a wrong unit, as a rule)."""
 
@@ -68,13 +71,21 @@ class ArrivalProcess(ABC):
         that time (perhaps none).
 
         Raises:
-            ConfigError: both or neither given, or a value that is not above 0.
+            ConfigError: both or neither given, a value that is not above 0, or arrivals that would
+                come later than `LATEST_S`.
         """
         if (num_requests is None) == (duration_s is None):
             raise ConfigError("give either num_requests or duration_s of an arrival process")
         if num_requests is not None:
-            return self._sample_number(rng, _positive_count(num_requests))
+            if _positive_count(num_requests) > LATEST_S * self.mean_rate_rps:
+                raise ConfigError(
+                    f"{num_requests} requests at {self.mean_rate_rps:g} requests/s take more than "
+                    f"{LATEST_S:g} s: give a higher rate"
+                )
+            return self._sample_number(rng, num_requests)
         horizon = positive("duration_s", duration_s or 0.0)
+        if horizon > LATEST_S:
+            raise ConfigError(f"duration_s {horizon:g} is not possible: give {LATEST_S:g} at most")
         _positive_count(max(1, math.ceil(min(horizon * self.mean_rate_rps, 1e18))))
         path = self._rate_path(rng, horizon)
         expected = path.expected()

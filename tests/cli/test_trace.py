@@ -106,3 +106,22 @@ def test_a_file_is_only_replaced_by_name(
     assert Path("trace.csv").read_bytes() == first
     assert main([*synth, "--seed", "1", "--out", "trace.csv"]) == 0
     assert Path("trace.csv").read_bytes() != first
+
+
+def test_unit_tick_and_block_size_of_a_trace_can_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [
+        {"timestamp": time, "input_length": 40, "output_length": 5, "hash_ids": [1, 2, 3]}
+        for time in (0, 2, 4)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["trace", "inspect", str(path)]) == 2
+    assert "give the file's block_tokens" in capsys.readouterr().err
+    told = ["--block-tokens", "16", "--time-unit", "s", "--resolution-s", "2"]
+    assert main(["trace", "inspect", str(path), *told, "--spread-resolution", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["prefix"]["block_tokens"] == 16
+    assert 2.0 < shown["span_s"] < 6.0
+    assert "ticks of 2 s" in shown["source"]["notes"][0]

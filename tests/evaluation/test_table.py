@@ -97,6 +97,7 @@ def test_brackets_are_text_not_markup():
         (1234567, "1234567"),
         (math.nan, "-"),
         (None, "-"),
+        (math.inf, "inf"),
     ],
 )
 def test_amounts(value, text):

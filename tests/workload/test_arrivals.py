@@ -111,6 +111,8 @@ def test_processes_by_name():
         lambda: PoissonArrivals(1.0).sample(np.random.default_rng(0)),
         lambda: PoissonArrivals(1.0).sample(np.random.default_rng(0), num_requests=0),
         lambda: PoissonArrivals(1.0).sample(np.random.default_rng(0), num_requests=10**9),
+        lambda: PoissonArrivals(1e-300).sample(np.random.default_rng(0), num_requests=3),
+        lambda: PoissonArrivals(1e-300).sample(np.random.default_rng(0), duration_s=1e300),
         lambda: PoissonArrivals(1.0).sample(np.random.default_rng(0), duration_s=0.0),
         lambda: PoissonArrivals(1e9).sample(np.random.default_rng(0), duration_s=1e9),
         lambda: PoissonArrivals(1.0).sample(
