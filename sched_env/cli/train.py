@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,17 @@ def run(arguments: TrainArguments) -> None:
 
     place = Path(arguments.run_dir) if arguments.run_dir else default_run_path(experiment)
     print(f"run: {place}", flush=True)
-    with ProgressBar("train", experiment.total_decisions) as bar:
+    try:
+        with ProgressBar("train", experiment.total_decisions) as bar:
 
-        def show(now: TrainProgress) -> None:
-            text = describe(now.decisions_per_s, now.metrics)
-            bar.update(now.num_decisions, text, now.total_decisions)
+            def show(now: TrainProgress) -> None:
+                text = describe(now.decisions_per_s, now.metrics)
+                bar.update(now.num_decisions, text, now.total_decisions)
 
-        result = train(experiment, place, progress=show)
+            result = train(experiment, place, progress=show)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"to go on from the newest checkpoint: --run-dir {place}\n")
+        raise
     print(f"policy: {result.policy_dir}")
     print(f"TensorBoard: tensorboard --logdir {result.run_dir}")
 

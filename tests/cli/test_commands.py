@@ -219,6 +219,23 @@ def test_training_run_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "seed" in capsys.readouterr().err
 
 
+def test_an_interrupted_training_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    import sched_env.agents.train as train_module
+
+    def interrupt(*_arguments: object, **_keywords: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_module, "train", interrupt)
+    assert main(["train", "demo"]) == 130
+    shown = capsys.readouterr()
+    place = shown.out.removeprefix("run: ").strip()
+    assert f"--run-dir {place}\n" in shown.err
+    assert shown.err.endswith("sched-env: interrupted\n")
+
+
 def test_changed_byte_of_a_policy_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
