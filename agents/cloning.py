@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from sched_env.agents.export import exported_weights, torch_actor
+from sched_env.agents.prior_sources import around_score, prior_score
 from sched_env.agents.score_search.scenarios import (
     Budget,
     ScenarioSet,
     ScenarioSource,
 )
-from sched_env.agents.score_search.search import VALIDATION_DRAW, SearchResult, polish
+from sched_env.agents.score_search.search import VALIDATION_DRAW
 from sched_env.agents.teachers import (
     NUM_TRIALS,
     TaughtCondition,
@@ -124,20 +125,17 @@ def clone(
     Args:
         policy: The network to begin with, which is also what some of the teachers vary.
         env: Traces, server and clients.
-        tuning: Loads, SLO tightness, KV pools and sizes of pieces, and how a specialist is made.
+        tuning: Loads, SLO tightness, KV pools and sizes of pieces.
         seed: Draws the pieces and the minibatches.
         cloning: Pieces, stretches, and what else it is to have.
 
     Raises:
-        ModuleNotFoundError: A specialist is to be made, and the extra ``tune`` is not installed.
-        PolicyError: The policy is of another kind, or is to be narrowed.
+        PolicyError: The policy is of another kind, or is to be narrowed, or the prior is no score.
         TraceError: A trace cannot be read or is too short.
     """
-    specialist = None
-    num_requests = 0
-    if cloning.search_iterations:
-        search = _specialist(policy, env, tuning, seed, cloning)
-        specialist, num_requests = search.policy, search.budget.num_requests
+    given, specialist = policy, None
+    if cloning.prior is not None:
+        policy, specialist = around_score(policy, prior_score(cloning.prior)), policy
     if cloning.hidden_size is not None:
         policy = widened(policy, cloning.hidden_size, seed)
     choices = teachers_of(policy, specialist)
@@ -148,30 +146,21 @@ def clone(
     ]
     student, states = _learned(policy, lessons, seed)
     agreed = student.act(states.observations, states.masks) == states.actions
-    looks = _looks(env, tuning, seed, (policy, student))
+    looks = _looks(env, tuning, seed, (given, student))
     num_runs = len(conditions) * NUM_TRIALS * len(choices) + 2 * tuning.validation_scenarios
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
-    kept = student if looks[1] > looks[0] else policy
+    kept = student if looks[1] > looks[0] else given
     training = {
-        **policy.card.training,
+        **kept.card.training,
         "clone_states": len(states.actions),
         "clone_agreement": float(np.mean(agreed)),
-        "clone_requests": num_requests + num_runs * tuning.requests_per_scenario,
+        "clone_requests": num_runs * tuning.requests_per_scenario,
         "validation_goodput_before_cloning": looks[0],
         "validation_goodput": max(looks),
     }
-    card = policy.card.model_copy(update={"training": training})
+    card = kept.card.model_copy(update={"training": training})
     teachers = tuple(lesson.teacher for lesson in lessons)
     return CloneResult(ExportedPolicy(card, kept.weights), teachers, looks)
-
-
-def _specialist(
-    policy: ExportedPolicy, env: EnvConfig, tuning: TuningConfig, seed: int, cloning: CloningConfig
-) -> SearchResult:
-    """Return what a search on the stretched traces makes of a policy."""
-    stretched = tuple(one for one in cloning.stretches if one.is_stretch)
-    tuning = tuning.replace(iterations=cloning.search_iterations, stretches=stretched)
-    return polish(policy, env, tuning, seed)
 
 
 def _share(condition: TaughtCondition, cloning: CloningConfig) -> int:

@@ -139,7 +139,7 @@ def policy_card(
         "privileged_critic": env.observation.privileged,
     }
     if agent.prior.kind == "linear_score":
-        score = prior_score(agent.prior)
+        score = prior_score(str(agent.prior.policy))
         training["prior"] = score.name
         training["prior_search_requests"] = score.card.training.get(SEARCH_BUDGET)
     if len(experiment.conditions.slo_factors) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -18,25 +19,56 @@ from sched_env.policy.card import (
 )
 from sched_env.policy.prior import SCORE_PREFIX, PriorParameters
 from sched_env.policy.registry import resolve_policy
-from sched_env.policy.runtime import ExportedPolicy
+from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy
 
 SCORE_FEATURE = "density"
 """Slot feature that the weighted_sjf prior reads."""
 
+_LAST_LAYER = ("admit", "preempt", "proceed")
 
-def prior_score(prior: PriorConfig) -> ExportedPolicy:
-    """Return the linear score that is the prior.
+
+def prior_score(name: str | Path) -> ExportedPolicy:
+    """Return the linear score that is to be a prior.
 
     Raises:
         SchedEnvError: There is no such policy.
         PolicyError: It is no linear score.
     """
-    policy = resolve_policy(str(prior.policy))
+    policy = resolve_policy(name)
     if not isinstance(policy, ExportedPolicy) or policy.card.architecture.kind != "linear_score":
         raise PolicyError(
-            f"prior {prior.policy} is no linear score: give a folder that sched-env tune wrote"
+            f"prior {name} is no linear score: give a folder that sched-env tune wrote"
         )
     return policy
+
+
+def around_score(policy: ExportedPolicy, score: ExportedPolicy) -> ExportedPolicy:
+    """Return a pointer network around another linear score, which decides as that score does.
+
+    Its hidden layers are those of ``policy``; its last layer has no say so far.
+
+    Args:
+        policy: A pointer network around a linear score.
+        score: What takes the place of that one.
+
+    Raises:
+        PolicyError: The network is another one, or the score reads other features.
+    """
+    if policy.card.architecture.kind != "pointer" or policy.card.prior.kind != "linear_score":
+        raise PolicyError(f"{policy.name!r} is no pointer network around a linear score")
+    if score.card.observation.slot_features != policy.card.observation.slot_features:
+        raise PolicyError(f"{score.name!r} reads other features than {policy.name!r}")
+    weights = {
+        name: np.zeros_like(tensor) if name.split(".")[0] in _LAST_LAYER else tensor
+        for name, tensor in policy.weights.items()
+    }
+    weights |= {SCORE_PREFIX + name: tensor for name, tensor in score.weights.items()}
+    training = {
+        **policy.card.training,
+        "prior": score.name,
+        "prior_search_requests": score.card.training.get(SEARCH_BUDGET),
+    }
+    return ExportedPolicy(policy.card.model_copy(update={"training": training}), weights)
 
 
 def _slots_of(policy: ExportedPolicy) -> dict[str, int]:
@@ -62,7 +94,7 @@ def prior_parameters(prior: PriorConfig, layout: Layout) -> Prior | None:
     if prior.kind == "none":
         return None
     if prior.kind == "linear_score":
-        policy = prior_score(prior)
+        policy = prior_score(str(prior.policy))
         # A score reads one slot at a time: it is the same for any number of slots.
         policy.check_layout(replace(layout, **_slots_of(policy)))
         features = policy.card.watermark_features(_score_of(policy))
@@ -82,7 +114,7 @@ def card_prior(prior: PriorConfig) -> NoPrior | WeightedSjfPrior | LinearScorePr
     if prior.kind == "weighted_sjf":
         numbers = prior.model_dump(exclude={"kind", "policy"})
         return WeightedSjfPrior(score_feature=SCORE_FEATURE, **numbers)
-    score = _score_of(prior_score(prior))
+    score = _score_of(prior_score(str(prior.policy)))
     return LinearScorePrior(
         strength=prior.strength,
         floor=prior.floor,

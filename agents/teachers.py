@@ -2,8 +2,8 @@
 
 A condition is a trace, its lengths as recorded or stretched, an SLO tightness and a KV pool.
 Whoever does best on some pieces of it teaches there: the policy as it is, or at one fixed prefill
-level, or after a search on stretched traces alone, or a greedy rule that admits whatever fits at
-the full level. All of them preempt the request that has computed least, for that throws least away.
+level, or another that is given as specialist, or a greedy rule that admits whatever fits at the
+full level. All of them preempt the request that has computed least, for that throws least away.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN_RULE = "own"
 """Name of the policy itself among the teachers."""
 
 SPECIALIST = "specialist"
-"""Name of what a search on stretched traces has made of the policy."""
+"""Name of another policy among the teachers."""
 
 _CHOICE_DRAW = 2**30
 _SURE = 1.5
@@ -131,7 +131,7 @@ def teachers_of(
 
     Args:
         policy: Who is to learn.
-        specialist: The same policy after a search on stretched traces.
+        specialist: Another that may teach, shown what the policy is shown.
     """
     seen, victims = policy.card.observation, least_computed(policy)
 

@@ -42,7 +42,7 @@ from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.parity import visited_parity
 from sched_env.agents.policies import policy_parts
-from sched_env.agents.prior_sources import prior_parameters
+from sched_env.agents.prior_sources import prior_parameters, prior_score
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.score_search.files import looks_csv
@@ -145,8 +145,7 @@ def train(
             not possible, or another run writes to the folder; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
-    is_searching = experiment.polish_iterations or experiment.cloning.search_iterations
-    if is_searching and find_spec("cmaes") is None:
+    if experiment.polish_iterations and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     if not RunFolder(Path(run_dir)).config_file.exists():
         _check_parts(experiment)
@@ -187,6 +186,8 @@ def _check_parts(experiment: ExperimentConfig) -> None:
     """
     read_tables(experiment.env)
     prior_parameters(experiment.agent.prior, env_layout(experiment.env))
+    if experiment.cloning.prior is not None:
+        prior_score(experiment.cloning.prior)
     for policy in experiment.comparison.policies:
         resolve_policy(policy)
     check_loads(experiment.comparison.loads)

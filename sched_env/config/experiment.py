@@ -78,21 +78,12 @@ class CloningConfig(ConfigModel):
     stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
     """Multiples of the traces' lengths, each under every condition."""
 
-    search_iterations: CountOrZero = 0
-    """Generations of a search on the stretched traces alone, whose result may teach too; 0: none.
-    It needs the extra ``tune``."""
+    prior: Text | None = None
+    """A linear score that takes the place of the network's prior before, and teaches as ``own``:
+    what the network knows so far teaches as the specialist instead. null: the prior stays."""
 
     hidden_size: Count | None = None
     """Hidden units of each layer that the network is widened to before; null: as many as it has."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_search(self) -> Self:
-        if self.search_iterations and not any(one.is_stretch for one in self.stretches):
-            raise ValueError(
-                f"search_iterations {self.search_iterations} needs stretches that change a length: "
-                "add one, or set it to 0"
-            )
-        return self
 
 
 class ExperimentConfig(ConfigModel):
@@ -150,6 +141,11 @@ class ExperimentConfig(ConfigModel):
             raise ValueError(
                 f"cloning.hidden_size {width} is below agent.hidden_size {self.agent.hidden_size}: "
                 "a network can be widened, not narrowed"
+            )
+        if self.cloning.prior is not None and self.agent.prior.kind != "linear_score":
+            raise ValueError(
+                f"cloning.prior {self.cloning.prior} needs agent.prior.kind linear_score, not "
+                f"{self.agent.prior.kind}: set one of the two"
             )
         searches = {
             "polish_iterations": self.polish_iterations,

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 
 from sched_env.agents.cloning import NUM_ROUNDS, clone
 from sched_env.agents.export import env_layout
-from sched_env.agents.teachers import NUM_TRIALS, teachers_of
+from sched_env.agents.prior_sources import around_score
+from sched_env.agents.score_search.scenarios import ScenarioSource
+from sched_env.agents.teachers import NUM_TRIALS, serve_together, teachers_of
 from sched_env.config import EnvConfig, TuningConfig
 from sched_env.config.experiment import CloningConfig
+from sched_env.errors import PolicyError
 from sched_env.policy.card import (
     LinearScorePrior,
     ObservationSchema,
     PointerArchitecture,
     PolicyCard,
 )
+from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.policy.scores import linear_score
+from sched_env.simulator.simulate import seen_by
 
 pytest.importorskip("cmaes")
 
@@ -81,14 +88,55 @@ def test_cloning_repeats_itself(cloned, network):
         assert np.array_equal(again.policy.weights[name], tensor)
 
 
-def test_a_specialist_may_teach_and_the_network_may_grow(network):
+def test_another_prior_may_take_over_and_the_network_may_grow(network):
     cloning = CloningConfig(
-        pieces=2, stretches=({}, {"output": 2.0}), search_iterations=2, hidden_size=12
+        pieces=2,
+        stretches=({}, {"output": 2.0}),
+        prior="pretrained/tuned_stretched",
+        hidden_size=12,
     )
-    small = SMALL.replace(population=4, scenarios=2, validation_scenarios=2)
+    small = SMALL.replace(validation_scenarios=2)
     result = clone(network, ENV, small, seed=1, cloning=cloning)
     assert [one.stretch.output for one in result.teachers] == [1.0, 1.0, 2.0, 2.0]
-    assert result.policy.card.architecture.hidden_size == 12
-    searched = 60 * (2 * 4 * 2 + 2 * 2)
+    card = result.policy.card
     taught = 4 * NUM_TRIALS * (len(teachers_of(network)) + 1) + NUM_ROUNDS * 2 * (2 + 1) + 2 * 2
-    assert result.policy.card.training["clone_requests"] == searched + 60 * taught
+    assert card.training["clone_requests"] == 60 * taught
+    score = resolve_policy("pretrained/tuned_stretched")
+    before, after = result.goodputs
+    assert (card.architecture.hidden_size == 12) == (after > before)
+    if after > before:
+        assert card.training["prior"] == "tuned_stretched"
+        assert card.training["prior_search_requests"] == score.card.training["search_requests"]
+        for name, tensor in score.weights.items():
+            assert np.array_equal(result.policy.weights[f"prior.{name}"], tensor)
+
+
+def test_a_network_around_another_score_decides_as_that_does(network):
+    score = resolve_policy("pretrained/tuned_stretched")
+    around = around_score(network, score)
+    pieces = ScenarioSource(seen_by(network, ENV), SMALL, "train").draw(2, 0, 0)
+    states = _Seen(around)
+    serve_together(pieces, states)
+    as_score = ExportedPolicy(
+        score.card.model_copy(update={"observation": network.card.observation}), score.weights
+    )
+    for observations, masks in states.shown:
+        taken, wanted = (one.act(observations, masks) for one in (around, as_score))
+        assert np.array_equal(taken, wanted)
+    assert len(states.shown) > 50
+
+
+@dataclass
+class _Seen:
+    policy: ExportedPolicy
+    shown: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def act(self, observations, masks):
+        self.shown.append((observations, masks))
+        return self.policy.act(observations, masks)
+
+
+def test_what_is_no_network_around_a_score_takes_no_other(network):
+    score = resolve_policy("pretrained/tuned_stretched")
+    with pytest.raises(PolicyError, match="no pointer network"):
+        around_score(score, score)
