@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from sched_env.cli.main import Command
+from sched_env.errors import ConfigError
 
 _GB = 1e9
 
@@ -53,6 +55,8 @@ def run(arguments: ProfileKvPoolArguments) -> None:
 
     gpu = gpu_spec(arguments.gpu)
     if arguments.memory_gb is not None:
+        if not 0 < arguments.memory_gb * _GB < math.inf:
+            raise ConfigError(f"--memory-gb {arguments.memory_gb:g}: give a number above 0")
         gpu = gpu.replace(memory_bytes=arguments.memory_gb * _GB)
     reserve_gb = arguments.reserve_gb
     pool = kv_pool(

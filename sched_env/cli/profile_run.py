@@ -81,7 +81,9 @@ def run(arguments: ProfileRunArguments) -> None:
     with importing_extra("gpu"):
         from sched_env.executor.device_profile import ProfileRequest, profile_device
     from sched_env.executor.step_table import step_table
+    from sched_env.simulator.simulate import check_seed
 
+    check_seed(arguments.seed)
     request = ProfileRequest(
         model=arguments.model,
         device=arguments.device,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pydantic
 
 from sched_env.config.model import ConfigModel, Count, Positive
@@ -33,13 +35,13 @@ class TuningConfig(ConfigModel):
     iterations: Count = 60
     """Generations of the evolution strategy."""
 
-    population: Count = pydantic.Field(default=20, ge=4)
+    population: Annotated[Count, pydantic.Field(ge=4)] = 20
     """Candidates of one generation."""
 
     scenarios: Count = 20
     """Scenarios that each candidate is run on."""
 
-    requests_per_scenario: Count = pydantic.Field(default=300, ge=2)
+    requests_per_scenario: Annotated[Count, pydantic.Field(ge=2)] = 300
     """Requests of one scenario."""
 
     loads: tuple[Positive, ...] = pydantic.Field(default=(0.7, 0.9, 1.1, 1.3, 1.5), min_length=1)

@@ -8,6 +8,7 @@ the rest is cut into blocks. The peak is measured there, and not known here: it 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sched_env.config.hardware import GpuSpec, ModelSpec, Precision
@@ -86,7 +87,7 @@ def kv_pool(
             f"gpu_memory_utilization {gpu_memory_utilization:g} is not allowed: give a number "
             "above 0, up to 1"
         )
-    if block_size < 1 or not reserve_bytes >= 0:
+    if block_size < 1 or not 0 <= reserve_bytes < math.inf:
         raise ConfigError("block_size must be 1 or more, and the reserve 0 bytes or more")
     memory = gpu_memory_utilization * gpu.memory_bytes
     weights = num_parameters(model) * BYTES_PER_NUMBER[precision] / tp

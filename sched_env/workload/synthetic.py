@@ -21,6 +21,7 @@ import numpy as np
 
 from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.workload.arrivals import (
+    LATEST_S,
     ArrivalProcess,
     FloatArray,
     GammaArrivals,
@@ -161,6 +162,10 @@ def _arrival_times(
         raise ConfigError(
             f"workload {chosen.name}: nothing arrives within {duration_s:g} s at seed {seed}; "
             "give a longer duration_s or num_requests"
+        )
+    if times[-1] > LATEST_S:
+        raise ConfigError(
+            f"workload {chosen.name}: arrivals up to {times[-1]:g} s; give a higher rate_rps"
         )
     return times
 

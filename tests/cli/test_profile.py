@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +92,31 @@ def test_a_broken_table_is_one_line(text, tmp_path, capsys) -> None:
     assert main(["profile", "fit", str(path), "--out", str(out)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--memory-gb", "nan"),
+        ("--memory-gb", "1e300"),
+        ("--memory-gb", "-5"),
+        ("--reserve-gb", "1e300"),
+    ],
+)
+def test_a_pool_of_impossible_memory_is_one_line(
+    option: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["profile", "kv-pool", "--gpu", "rtx-4090", "--model", "llama-3.1-8b"]
+    assert main([*command, *option]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "function-before" not in error
+
+
+@pytest.mark.parametrize("seed", ["-1", "99999999999999999999999"])
+def test_profile_run_refuses_what_is_no_seed(
+    seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    assert main(["profile", "run", "--out", str(tmp_path / "out"), "--seed", seed]) == 2
+    assert f"seed {seed} is not allowed" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from sched_env.config import (
     SchedulerConfig,
     ServiceClass,
     ServiceConfig,
+    TuningConfig,
     TwoRegimeCost,
 )
 from sched_env.config.meanings import meanings
@@ -255,3 +256,9 @@ def test_a_meaning_is_inherited_with_its_field() -> None:
     told = meanings(Wider)
     assert told["more"] == "What is more."
     assert told["num_blocks"] == meanings(SchedulerConfig)["num_blocks"]
+
+
+def test_a_search_too_small_to_be_one_is_refused() -> None:
+    for values in ({"population": 3}, {"requests_per_scenario": 1}):
+        with pytest.raises(ConfigError, match="is not allowed; use a number of"):
+            TuningConfig(**values)

@@ -122,3 +122,8 @@ def test_impossible_arguments_are_refused(arguments):
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(UnknownNameError, match="Did you mean 'azure_conv'"):
         synthesize("azure_cnv", num_requests=5)
+
+
+def test_arrivals_beyond_all_clocks_are_refused():
+    with pytest.raises(ConfigError, match="higher rate_rps"):
+        synthesize("azure_conv", duration_s=1e200, rate_rps=1e-199)
