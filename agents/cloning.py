@@ -179,17 +179,20 @@ def _learned(
     torch.manual_seed(seed)
     actor, student = torch_actor(policy), None
     visited: list[States] = []
+    states = None
     for round_ in range(NUM_ROUNDS):
         for condition, teacher, num_pieces in lessons:
             pieces = condition.source.draw(num_pieces, seed, _FIRST_DRAW + round_)
             notes = _Recorder(teacher.policy, student or teacher.policy, victims, first_victim)
             serve_together(pieces, notes)
             visited.append(_joined(notes.rows))
-        _imitate(actor, _joined(visited), first_victim)
+        states = _joined(visited)
+        _imitate(actor, states, first_victim)
         weights = {**policy.weights, **exported_weights(actor.actor, actor.prior)}
         student = ExportedPolicy(policy.card, weights)
     assert student is not None
-    return student, _joined(visited)
+    assert states is not None
+    return student, states
 
 
 def _joined(parts: Sequence[States]) -> States:

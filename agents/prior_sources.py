@@ -12,6 +12,7 @@ from sched_env.config.agent import PriorConfig
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
 from sched_env.policy.card import (
+    LAST_LAYER,
     LinearScoreArchitecture,
     LinearScorePrior,
     NoPrior,
@@ -23,8 +24,6 @@ from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy
 
 SCORE_FEATURE = "density"
 """Slot feature that the weighted_sjf prior reads."""
-
-_LAST_LAYER = ("admit", "preempt", "proceed")
 
 
 def prior_score(name: str | Path) -> ExportedPolicy:
@@ -59,7 +58,7 @@ def around_score(policy: ExportedPolicy, score: ExportedPolicy) -> ExportedPolic
     if score.card.observation.slot_features != policy.card.observation.slot_features:
         raise PolicyError(f"{score.name!r} reads other features than {policy.name!r}")
     weights = {
-        name: np.zeros_like(tensor) if name.split(".")[0] in _LAST_LAYER else tensor
+        name: np.zeros_like(tensor) if name in LAST_LAYER else tensor
         for name, tensor in policy.weights.items()
     }
     weights |= {SCORE_PREFIX + name: tensor for name, tensor in score.weights.items()}

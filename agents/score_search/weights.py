@@ -7,7 +7,6 @@ came.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.errors import PolicyError
+from sched_env.policy.card import LAST_LAYER
 from sched_env.policy.prior import SCORE_PREFIX
 from sched_env.policy.runtime import ExportedPolicy
 
@@ -28,8 +28,6 @@ _SCORE_SCALES = {
     "watermark": 0.05,
 }
 """What one unit of the search changes a tensor of a linear score by."""
-
-_HEADS = re.compile(r"(admit|preempt|proceed)\.(weight|bias)")
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class WeightSpace:
             # A unit of the network weighs as much as a unit of the score that it is added to.
             prior = self.start.card.prior
             head_scale = 1.0 if prior.kind == "none" else prior.strength
-            heads = filter(_HEADS.fullmatch, self.start.weights)
+            heads = [name for name in self.start.weights if name in LAST_LAYER]
             scales |= dict.fromkeys(heads, head_scale)
         found = {name: scales[name] for name in self.start.weights if name in scales}
         if not found:

@@ -224,6 +224,12 @@ class LinearScorePrior(_Model):
     """Name of the global feature with the free blocks over the pool."""
 
 
+LAST_LAYER = frozenset(
+    f"{action}.{part}" for action in ("admit", "preempt", "proceed") for part in ("weight", "bias")
+)
+"""Names of the tensors of a pointer network's last layer."""
+
+
 def _versions() -> dict[str, str]:
     names = ("sched-env", "numpy", "numba", "safetensors")
     found = {"python": platform.python_version()}
