@@ -147,21 +147,24 @@ def train(
     """
     if experiment.polish_iterations and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
-    if not RunFolder(Path(run_dir)).config_file.exists():
+    path = Path(run_dir)
+    is_started = RunFolder(path).config_file.exists()
+    _check_resume(path, is_started, resume)
+    if is_started:
+        done = open_run_folder(path, experiment).read_summary()
+        if done is not None:
+            return TrainResult(path, RunFolder(path).policy, done["num_decisions"], done)
+    else:
         _check_parts(experiment)
-    folder = _open(experiment, Path(run_dir), resume)
-    done = folder.read_summary()
-    if done is not None:
-        return TrainResult(folder.path, folder.policy, done["num_decisions"], done)
-    with folder.held():
-        return _train_in(folder, experiment, progress)
+    return _train_in(path, experiment, progress)
 
 
 def _train_in(
-    folder: RunFolder,
+    path: Path,
     experiment: ExperimentConfig,
     progress: Callable[[TrainProgress], None] | None,
 ) -> TrainResult:
+    """Build all that learns and judges, and only then the folder: what cannot be leaves none."""
     if progress is not None:
         announce_compilation()
     num_envs, _ = rollout_size(experiment.agent, experiment.total_decisions)
@@ -173,7 +176,10 @@ def _train_in(
         conditions=experiment.conditions,
     )
     try:
-        return TrainingRun(experiment, folder, env, _make_judges(experiment), progress).run()
+        judges = _make_judges(experiment)
+        folder = open_run_folder(path, experiment)
+        with folder.held():
+            return TrainingRun(experiment, folder, env, judges, progress).run()
     finally:
         env.close()
 
@@ -197,13 +203,11 @@ def _check_parts(experiment: ExperimentConfig) -> None:
         raise ConfigError(f"conditions: {error}") from None
 
 
-def _open(experiment: ExperimentConfig, path: Path, resume: bool | str) -> RunFolder:
-    is_started = RunFolder(path).config_file.exists()
+def _check_resume(path: Path, is_started: bool, resume: bool | str) -> None:
     if resume is True and not is_started:
         raise ConfigError(f"no run to go on with in {path}; start it without resume")
     if resume is False and is_started:
         raise ConfigError(f"{path} holds a run already; give another folder, or resume it")
-    return open_run_folder(path, experiment)
 
 
 def _make_judges(experiment: ExperimentConfig) -> Judges:

@@ -93,8 +93,7 @@ def evaluate(
         raise UnknownNameError("split", split, SPLITS)
     if max_requests is not None and max_requests < 1:
         raise SchedEnvError(f"max_requests {max_requests} leaves nothing to run: give 1 or more")
-    if workers is not None and workers < 1:
-        raise SchedEnvError(f"{workers} workers are not possible: give 1 or more")
+    check_workers(workers)
     grid = Grid.checked(policies, traces, loads, seeds, allow_privileged=allow_privileged)
     env = _evaluated(_with_times(env or EnvConfig(), workers), grid, split)
     setting = Setting(env, split, starvation_s, max_requests)
@@ -149,6 +148,16 @@ def _key_of_row(row: Row) -> tuple[Any, ...]:
 
 def _key_of_cell(cell: Cell) -> tuple[Any, ...]:
     return cell.policy.label, cell.trace.label, cell.load, cell.seed
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse a number of processes that cannot be; None is left to the size of the work.
+
+    Raises:
+        SchedEnvError: Fewer than 1.
+    """
+    if workers is not None and workers < 1:
+        raise SchedEnvError(f"{workers} workers are not possible: give 1 or more")
 
 
 def _with_times(env: EnvConfig, workers: int | None) -> EnvConfig:

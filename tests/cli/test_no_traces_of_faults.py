@@ -18,6 +18,7 @@ FILES = {
 SIMULATE = ("simulate", "--split", "all", "--load", "1")
 EVALUATE = ("evaluate", "--policies", "fcfs", "--split", "all", "--load", "own,1")
 ARENA = ("arena", "standard", "policies=[fcfs]")
+TRAIN = ("train", "experiment/demo")
 TUNE = ("tune", "experiment/azure_conv")
 SIZES = ("--num-blocks", "9", "--max-num-seqs", "9", "--max-num-batched-tokens", "9")
 REPLAY = ("replay", "two.csv", *SIZES)
@@ -40,6 +41,10 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*ARENA, "traces.mine=broken.csv"), "broken.csv, line 2"),
         ((*ARENA, "traces.mine=at_once.csv"), "at_once.csv: all requests"),
         ((*ARENA, "kv_pools.tiny=1"), "no prompt fits this server"),
+        ((*ARENA, "--workers", "-2"), "-2 workers are not possible"),
+        ((*TRAIN, "--trace", "two.csv"), "no request arrives in the validation part"),
+        ((*TRAIN, "--trace", "too_large.csv"), "no prompt fits this server"),
+        ((*TRAIN, "agent.num_envs=100000000"), "GiB of memory"),
         ((*TUNE, "--trace", "missing.csv"), "no file 'missing.csv'"),
         ((*TUNE, "--trace", "broken.csv"), "broken.csv, line 2"),
         ((*TUNE, "--trace", "two.csv"), "two.csv: one request in the train part"),
@@ -54,6 +59,8 @@ def test_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if command[0] == "train":
+        pytest.importorskip("sb3_contrib")
     if command[0] == "tune":
         pytest.importorskip("cmaes")
     if command[0] == "arena":
@@ -61,7 +68,8 @@ def test_nothing_is_left(
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         Path(name).write_text(text)
-    assert main([*command, "--out", "deep/out"]) == 2
+    option = "--run-dir" if command[0] == "train" else "--out"
+    assert main([*command, option, "deep/out"]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error

@@ -16,7 +16,7 @@ from sched_env.evaluation.compare import Comparison, compare
 from sched_env.evaluation.entries import TraceLike
 from sched_env.evaluation.files import check_folder
 from sched_env.evaluation.grid import Grid
-from sched_env.evaluation.runner import evaluate
+from sched_env.evaluation.runner import check_workers, evaluate
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
 from sched_env.simulator.live import with_estimate
@@ -121,6 +121,7 @@ def run_arena(
         SchedEnvError: A policy, trace or folder is wrong; the message says which.
         MissingExtraError: Ceilings are asked for without the extra ``ceilings``.
     """
+    check_workers(workers)
     traces = traces_of(config)
     policies: list[Any] = list(config.policies)
     if config.clairvoyant:
