@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from sched_env.engine.layout import NUM_LEVELS
@@ -14,6 +15,10 @@ from sched_env.errors import ConfigError
 
 _LARGEST = 2**63
 _INT64 = np.dtype(np.int64)
+
+
+class EarlyCallError(ConfigError, ResetNeeded):
+    """A call came before the first reset."""
 
 
 def check_action(action: Any) -> int:
@@ -75,10 +80,10 @@ def refuse_early(method: str, is_reset: bool) -> None:
     """Refuse a call before the first reset.
 
     Raises:
-        ConfigError: There has been none.
+        EarlyCallError: There has been none.
     """
     if not is_reset:
-        raise ConfigError(
+        raise EarlyCallError(
             f"{method}() came before the first reset(): call reset() to start an episode"
         )
 

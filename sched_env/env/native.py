@@ -149,7 +149,8 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
 
         Raises:
             ConfigError: The action is no whole number, or illegal and the environment
-                is set to raise, or there was no reset yet.
+                is set to raise.
+            EarlyCallError: There was no reset yet.
         """
         refuse_early("step", self._is_reset)
         self._actions[0] = check_action(action)
@@ -171,7 +172,12 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         return self._observation.copy(), reward, is_over, truncated > 0 and not is_over, info
 
     def render(self) -> Any:
-        """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print."""
+        """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print.
+
+        Raises:
+            EarlyCallError: There was no reset yet.
+        """
+        refuse_early("render", self._is_reset)
         if self.render_mode == "ansi":
             return self._draw_text()
         if self.render_mode == "rgb_array":
@@ -184,7 +190,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         """Return copies of the arrays from which :meth:`set_state` goes on exactly.
 
         Raises:
-            ConfigError: There was no reset yet.
+            EarlyCallError: There was no reset yet.
         """
         refuse_early("get_state", self._is_reset)
         return saved_state(self._memory(self._world), self._own_arrays(), self._identity)

@@ -211,7 +211,8 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
 
         Raises:
             ConfigError: There is not one whole number for each environment, or one is illegal and
-                the environment is set to raise, or there was no reset yet.
+                the environment is set to raise.
+            EarlyCallError: There was no reset yet.
         """
         refuse_early("step", self._is_reset)
         chosen = check_actions(actions, self.num_envs)
@@ -317,7 +318,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         """Return copies of the arrays from which :meth:`set_state` goes on exactly.
 
         Raises:
-            ConfigError: There was no reset yet.
+            EarlyCallError: There was no reset yet.
         """
         refuse_early("get_state", self._is_reset)
         return saved_state(self._memory(self._world), self._own_arrays(), self._identity)

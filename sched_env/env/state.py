@@ -70,7 +70,8 @@ class SavedUnlessLive:
         """Return copies of the arrays from which :meth:`set_state` goes on exactly.
 
         Raises:
-            ConfigError: There was no reset yet, or the cost is live.
+            EarlyCallError: There was no reset yet.
+            ConfigError: The cost is live.
         """
         self._refuse_live()
         base: Any = super()

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
@@ -74,6 +75,37 @@ def test_arguments_of_another_kind_are_refused(
 def test_gymnasium_finds_no_fault(name: str, configs: Any, capsys: Any) -> None:
     check_env(gym.make(name, config=configs[name]).unwrapped)
     capsys.readouterr()  # it plays in render_mode="human" too
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_gymnasiums_wrappers_are_left_out_unless_asked_for(name: str, configs: Any) -> None:
+    bare = gym.make(name, config=configs[name])
+    assert bare is bare.unwrapped
+    checked = gym.make(name, config=configs[name], disable_env_checker=False)
+    assert isinstance(checked, gym.wrappers.PassiveEnvChecker)
+    _, info = checked.reset(seed=0)
+    for _ in range(3):
+        *_, info = checked.step(int(info["action_mask"].argmax()))
+    limited = gym.make(name, config=configs[name], max_episode_steps=1)
+    _, info = limited.reset(seed=0)
+    assert limited.step(int(info["action_mask"].argmax()))[3]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_calls_before_the_first_reset_are_refused(name: str, configs: Any) -> None:
+    for env in (
+        gym.make(name, config=configs[name], render_mode="ansi"),
+        gym.make(name, config=configs[name], disable_env_checker=False, render_mode="ansi"),
+    ):
+        with pytest.raises(ResetNeeded, match=r"step\(\) came before the first reset"):
+            env.step(0)
+        with pytest.raises(ResetNeeded, match=r"render\(\) came before the first reset"):
+            env.render()
+        env.reset(seed=0)
+        assert env.render()
+    envs = gym.make_vec(name, num_envs=2, config=configs[name])
+    with pytest.raises(ResetNeeded, match=r"step\(\) came before the first reset"):
+        envs.step(envs.action_space.sample())
 
 
 @pytest.mark.parametrize("name", IDS)
