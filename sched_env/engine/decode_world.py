@@ -12,6 +12,7 @@ from sched_env.engine import decode_view as kernels
 from sched_env.engine.decode_layout import DecodeLayout
 from sched_env.engine.decode_machine import DECODE_REQUEST, POLICY_NAMES
 from sched_env.engine.decode_records import EPISODE, DecodeArrays
+from sched_env.engine.outlet import Fresh, Outlet
 from sched_env.engine.world import as_records, records_of
 from sched_env.errors import ConfigError, UnknownNameError
 
@@ -96,6 +97,12 @@ class DecodeWorld:
         """Take one decision in each machine, into the given buffers; return how many ended."""
         state, requests, slots, _ = self.arrays
         return kernels.step_batch(state, requests, slots, actions, observations, masks, results)
+
+    def step_one(self, action: int, outlet: Outlet, fresh: Fresh) -> None:
+        """Take one decision in the only machine, into an outlet and fresh arrays of it."""
+        actions = np.array([action])
+        self.step(actions, outlet.observations, outlet.masks, outlet.results)
+        outlet.copy_to(fresh)
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
         """Write observations and masks as things stand."""

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled, compiled_part, compiled_without_gil
 from sched_env.engine import arrivals, decide, episode, execute, flight, schedule
 from sched_env.engine.keycall import key_at
-from sched_env.engine.memory import aim_outputs, memory_at, outputs_of, requests_of, server_of
+from sched_env.engine.memory import (
+    aim_outlet,
+    aim_outputs,
+    copy_outlet,
+    memory_at,
+    outlet_at,
+    outputs_of,
+    requests_of,
+    results_at,
+    server_of,
+)
 from sched_env.engine.view import view
 
 
@@ -61,14 +71,37 @@ def step_batch(
     """
     memory = memory_at(address)
     key, outputs = _key_of(memory), outputs_of(observations, masks)
+    told = results_at(results.ctypes.data, memory.num_servers)
     ended = 0
     for index in range(first, end):
         state = server_of(memory, index)
         aim_outputs(state, outputs, index)
         decide.step(state, key, actions[index])
         _show(state)
-        ended += _report(state, results, index)
+        ended += _report(state, told, memory.num_servers, index)
     return ended
+
+
+@compiled
+def step_one(
+    address: int, outlet_address: int, action: int, observation_at: int, mask_at: int
+) -> None:
+    """Take one decision in the only server of a world.
+
+    Args:
+        address: Of the world's MEMORY record.
+        outlet_address: Of an OUTLET record, whose arrays are filled.
+        action: The decision.
+        observation_at: Where a copy of the observation goes.
+        mask_at: Where a copy of the mask goes.
+    """
+    memory, outlet = memory_at(address), outlet_at(outlet_address)
+    state = server_of(memory, 0)
+    aim_outlet(state, outlet)
+    decide.step(state, _key_of(memory), action)
+    _show(state)
+    _report(state, results_at(outlet.result_at, 1), 1, 0)
+    copy_outlet(outlet, observation_at, mask_at)
 
 
 @compiled_part
@@ -79,14 +112,16 @@ def _show(state: Any) -> None:
 
 
 @compiled_part
-def _report(state: Any, results: NDArray[Any], index: int) -> int:
+def _report(state: Any, results: Any, count: int, index: int) -> int:
+    """Write the results of server ``index`` of ``count``; tell whether its episode has ended."""
     elapsed_s = state.clock_s - state.step_start_s
-    results[0, index] = state.reward
-    results[1, index] = elapsed_s
-    results[2, index] = math.exp(-elapsed_s / state.discount_time_s) if elapsed_s > 0.0 else 1.0
-    results[3, index] = state.terminated
-    results[4, index] = state.truncated
-    results[5, index] = state.invalid_actions
+    discount = math.exp(-elapsed_s / state.discount_time_s) if elapsed_s > 0.0 else 1.0
+    results[index] = state.reward
+    results[count + index] = elapsed_s
+    results[2 * count + index] = discount
+    results[3 * count + index] = state.terminated
+    results[4 * count + index] = state.truncated
+    results[5 * count + index] = state.invalid_actions
     return 1 if state.terminated or state.truncated else 0
 
 
@@ -107,7 +142,7 @@ def end_measured_one(
     aim_outputs(state, outputs_of(observations, masks), 0)
     decide.end_measured_batch(state, _key_of(memory), step_time_s)
     _show(state)
-    _report(state, results, 0)
+    _report(state, results_at(results.ctypes.data, 1), 1, 0)
 
 
 @compiled

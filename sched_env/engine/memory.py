@@ -24,6 +24,7 @@ from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import COST
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import FUTURE, GLOBALS, SLOT
+from sched_env.engine.outlet import NUM_RESULTS, OUTLET
 from sched_env.engine.queue_records import LANE, MOST_LANES, PLACE, WAITER
 from sched_env.engine.records import (
     BLOCK,
@@ -93,6 +94,7 @@ def _record_at(dtype: np.dtype[Any]) -> Any:
 
 
 _memory_at = _record_at(MEMORY)
+_outlet_at = _record_at(OUTLET)
 _servers_at = _array_at(SERVER)
 _cost_at = _record_at(COST)
 _classes_at = _array_at(SERVICE_CLASS)
@@ -108,6 +110,8 @@ _events_at = _array_at(EVENT)
 _blocks_at = _array_at(BLOCK)
 _integers_at = _array_at(np.int64)
 _flags_at = _array_at(np.int8)
+_floats_at = _array_at(np.float64)
+_features_at = _array_at(np.float32)
 _slots_at = _array_at(SLOT)
 _globals_at = _record_at(GLOBALS)
 _future_at = _record_at(FUTURE)
@@ -181,6 +185,39 @@ def aim_outputs(state: Any, outputs: tuple[int, int, int, int], index: int) -> N
     state.observation_at = observations_at + index * width
     state.mask_at = masks_at + index * num_actions
     state.num_actions = num_actions
+
+
+@compiled_part
+def outlet_at(address: int) -> Any:
+    """Return the OUTLET record at an address."""
+    return _outlet_at(address)
+
+
+@compiled_part
+def aim_outlet(state: Any, outlet: Any) -> None:
+    """Write down that the observation and the mask of a server go to an outlet."""
+    state.observation_at = outlet.observation_at
+    state.mask_at = outlet.mask_at
+    state.num_actions = outlet.num_actions
+
+
+@compiled_part
+def copy_outlet(outlet: Any, observation_at: int, mask_at: int) -> None:
+    """Copy the observation and the mask of an outlet to other addresses."""
+    observation = _features_at(outlet.observation_at, outlet.num_observed)
+    observation_copy = _features_at(observation_at, outlet.num_observed)
+    for i in range(outlet.num_observed):
+        observation_copy[i] = observation[i]
+    mask = _flags_at(outlet.mask_at, outlet.num_actions)
+    mask_copy = _flags_at(mask_at, outlet.num_actions)
+    for i in range(outlet.num_actions):
+        mask_copy[i] = mask[i]
+
+
+@compiled_part
+def results_at(address: int, num_servers: int) -> Any:
+    """Return the step results at an address, float64 (6 N,): those of all servers, one by one."""
+    return _floats_at(address, NUM_RESULTS * num_servers)
 
 
 @compiled_part

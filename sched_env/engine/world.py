@@ -12,6 +12,7 @@ from sched_env.engine import kernels, live
 from sched_env.engine.crew import Crew
 from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import Layout
+from sched_env.engine.outlet import Fresh, Outlet
 from sched_env.engine.output import ITL_BINS
 from sched_env.engine.queue_records import LANE, MOST_LANES, PLACE, WAITER
 from sched_env.engine.records import (
@@ -358,6 +359,14 @@ class World:
         if self.executor is not None:
             return live.run_batches(self, observations, masks, results)
         return ended
+
+    def step_one(self, action: int, outlet: Outlet, fresh: Fresh) -> None:
+        """Take one decision in the only server, into an outlet and fresh arrays of it."""
+        observation_at, mask_at, _, _ = fresh
+        kernels.step_one(self.address, outlet.address, action, observation_at, mask_at)
+        if self.executor is not None:
+            live.run_batches(self, outlet.observations, outlet.masks, outlet.results)
+            outlet.copy_to(fresh)
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:
         """Write observations and masks as things stand."""

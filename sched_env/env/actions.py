@@ -76,16 +76,11 @@ def refuse_illegal(
             )
 
 
-def refuse_early(method: str, is_reset: bool) -> None:
-    """Refuse a call before the first reset.
-
-    Raises:
-        EarlyCallError: There has been none.
-    """
-    if not is_reset:
-        raise EarlyCallError(
-            f"{method}() came before the first reset(): call reset() to start an episode"
-        )
+def early_call(method: str) -> EarlyCallError:
+    """Return the error of a call before the first reset."""
+    return EarlyCallError(
+        f"{method}() came before the first reset(): call reset() to start an episode"
+    )
 
 
 def action_name(action: int, num_actions: int) -> str:

@@ -134,7 +134,7 @@ class DecodeSchedulingEnv(NativeEnv):
         refuse_options(options)
 
     def _start_episode(self, given: None) -> None:
-        self._world.reset(self._observations, self._masks)
+        self._world.reset(self._outlet.observations, self._outlet.masks)
 
     def _episode_info(self) -> dict[str, Any]:
         return decode_episode_info(self._world, 0)

@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sched_env.env.actions import action_name, check_action, refuse_early, refuse_illegal
+from sched_env.engine.outlet import Outlet
+from sched_env.env.actions import action_name, check_action, early_call, refuse_illegal
 from sched_env.env.state import check_identity, identity_of, restore_state, saved_state
 from sched_env.errors import ConfigError
 from sched_env.simulator.simulate import check_seed
@@ -24,8 +25,8 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
     end (`_episode_info`), and how it is drawn.
 
     Args:
-        world: The world of one server, with ``reset``, ``step``, ``view``, ``buffers``, ``state``,
-            ``arrays`` and ``layout``.
+        world: The world of one server, with ``reset``, ``step_one``, ``view``, ``buffers``,
+            ``state``, ``arrays`` and ``layout``.
         render_mode: One of ``metadata["render_modes"]`` or ``None``.
         raises: Whether an illegal action is an error.
 
@@ -51,10 +52,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         low, high = self.layout.bounds()
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
         self.action_space = spaces.Discrete(self.layout.num_actions)
-        self._observations, self._masks, self._results = world.buffers()
-        # The one row of each, for indexing costs more than a small copy.
-        self._look_at_first_row()
-        self._actions = np.zeros(1, np.int64)
+        self._outlet = Outlet(*world.buffers())
         self._raises = raises
         self._is_reset = False
 
@@ -97,7 +95,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return the legal actions, bool (num_actions,)."""
-        return self._mask.astype(np.bool_)
+        return self._outlet.mask.astype(np.bool_)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -129,18 +127,11 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
             state["episode"] = 0
         self._start_episode(given)
         self._is_reset = True
+        fresh = self._outlet.fresh()
+        self._outlet.copy_to(fresh)
+        _, _, observation, mask = fresh
         info = {self.elapsed_name: 0.0, "discount": 1.0, "invalid_action": False}
-        return self._observation.copy(), {"action_mask": self._mask.copy(), **info}
-
-    def _look_at_first_row(self) -> None:
-        """Make the views of the only row of each buffer, so that a step indexes nothing."""
-        self._observation, self._mask = self._observations[0], self._masks[0]
-        self._result = self._results[:, 0]
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Restore a copy or a pickle, in which views have become arrays of their own."""
-        self.__dict__.update(saved)
-        self._look_at_first_row()
+        return observation, {"action_mask": mask, **info}
 
     def step(
         self, action: np.int64 | int
@@ -152,14 +143,18 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
                 is set to raise.
             EarlyCallError: There was no reset yet.
         """
-        refuse_early("step", self._is_reset)
-        self._actions[0] = check_action(action)
+        if not self._is_reset:
+            raise early_call("step")
+        number, outlet = check_action(action), self._outlet
         if self._raises:
-            refuse_illegal(self._actions, self._masks, np.ones(1, np.bool_), self._action_name)
-        self._world.step(self._actions, self._observations, self._masks, self._results)
-        reward, elapsed, discount, terminated, truncated, invalid = self._result.tolist()
+            everywhere = np.ones(1, np.bool_)
+            refuse_illegal(np.array([number]), outlet.masks, everywhere, self._action_name)
+        fresh = outlet.fresh()
+        self._world.step_one(number, outlet, fresh)
+        _, _, observation, mask = fresh
+        reward, elapsed, discount, terminated, truncated, invalid = outlet.result.tolist()
         info: dict[str, Any] = {
-            "action_mask": self._mask.copy(),
+            "action_mask": mask,
             self.elapsed_name: elapsed,
             "discount": discount,
             "invalid_action": invalid > 0,
@@ -169,7 +164,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         if self.render_mode == "human":
             print(self._draw_text())
         is_over = terminated > 0
-        return self._observation.copy(), reward, is_over, truncated > 0 and not is_over, info
+        return observation, reward, is_over, truncated > 0 and not is_over, info
 
     def render(self) -> Any:
         """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print.
@@ -177,7 +172,8 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         Raises:
             EarlyCallError: There was no reset yet.
         """
-        refuse_early("render", self._is_reset)
+        if not self._is_reset:
+            raise early_call("render")
         if self.render_mode == "ansi":
             return self._draw_text()
         if self.render_mode == "rgb_array":
@@ -192,7 +188,8 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         Raises:
             EarlyCallError: There was no reset yet.
         """
-        refuse_early("get_state", self._is_reset)
+        if not self._is_reset:
+            raise early_call("get_state")
         return saved_state(self._memory(self._world), self._own_arrays(), self._identity)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -205,7 +202,7 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         world = self._fitting_world(state)
         restore_state({**self._memory(world), **self._own_arrays()}, state)
         self._world = world
-        self._world.view(self._observations, self._masks)
+        self._world.view(self._outlet.observations, self._outlet.masks)
         self._is_reset = True
 
     @cached_property
@@ -222,4 +219,4 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         return {name: arrays[name] for name in self.state_arrays}
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"masks": self._masks}
+        return {"masks": self._outlet.masks}

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from sched_env.env.actions import action_name, check_actions, refuse_early, refuse_illegal
+from sched_env.env.actions import action_name, check_actions, early_call, refuse_illegal
 from sched_env.env.state import (
     check_identity,
     check_number,
@@ -214,7 +214,8 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
                 the environment is set to raise.
             EarlyCallError: There was no reset yet.
         """
-        refuse_early("step", self._is_reset)
+        if not self._is_reset:
+            raise early_call("step")
         chosen = check_actions(actions, self.num_envs)
         restarted = self._ended
         if self._raises:
@@ -320,7 +321,8 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         Raises:
             EarlyCallError: There was no reset yet.
         """
-        refuse_early("get_state", self._is_reset)
+        if not self._is_reset:
+            raise early_call("get_state")
         return saved_state(self._memory(self._world), self._own_arrays(), self._identity)
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:

@@ -165,7 +165,7 @@ class ContinuousBatchingEnv(SavedUnlessLive, NativeEnv):
     def _start_episode(self, given: ResetOptions) -> None:
         self._set_warmup(given.warmup_s)
         offset_s = given.trace_offset_s
-        self._world.reset(self._observations, self._masks, offset_s=offset_s)
+        self._world.reset(self._outlet.observations, self._outlet.masks, offset_s=offset_s)
 
     def _set_warmup(self, given_s: float | None) -> None:
         """Set the warm-up of the next episode, the configured one unless another is given."""
