@@ -99,6 +99,6 @@ class Outlet:
         self._aim()
 
 
-def _address_of(array: NDArray[Any]) -> int:
+def _address_of(array: Any) -> int:
     """Return where an array begins; ``array.ctypes`` takes three times as long."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))

@@ -40,11 +40,11 @@ def test_what_somebody_holds_is_never_filled_again(config: Any, hold: str) -> No
     for number, (observation, mask) in enumerate(steps(ContinuousBatchingEnv(config), 60)):
         if number % 7 in (0, 1, 5):
             taken = [HOLDS[hold](array) for array in (observation, mask)]
-            kept.append((taken, [bytes(memoryview(np.asarray(one))) for one in taken]))
+            kept.append((taken, [np.asarray(one).tobytes() for one in taken]))
             taken = None
         del observation, mask
     for taken, before in kept:
-        assert [bytes(memoryview(np.asarray(one))) for one in taken] == before
+        assert [np.asarray(one).tobytes() for one in taken] == before
 
 
 def test_one_of_both_is_enough_to_keep_it(config: Any) -> None:
