@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sched_env.agents.conditions import MixedVectorEnv, condition_envs, dealt
 from sched_env.agents.normaliser import ReturnNormaliser
+from sched_env.compiled import compiled
 from sched_env.config.experiment import ConditionsConfig
 from sched_env.env import ContinuousBatchingVectorEnv, DecodeSchedulingVectorEnv
 from sched_env.env.build import env_config as read_env_config
@@ -39,7 +40,8 @@ class SchedVecEnv(VecEnv):
     """A ``VecEnv`` over a native vector environment with SAME_STEP autoreset.
 
     Attributes:
-        last_discounts: float32 (num_envs,), ``exp(-elapsed / tau)`` of the last step.
+        last_discounts: float32 (num_envs,), ``exp(-elapsed / tau)`` of the last step; the next one
+            overwrites it.
         last_rewards: float32 (num_envs,), rewards of the last step as they were returned.
         normaliser: Scale of the returned rewards, or None. ``infos[i]["episode"]["r"]`` is never
             scaled.
@@ -51,7 +53,7 @@ class SchedVecEnv(VecEnv):
         """Wrap ``env``; ``seed`` gives environment i the seed ``seed + i`` at the next reset."""
         self.env = env
         num_envs = int(env.num_envs)
-        self._masks = np.ones((num_envs, int(env.single_action_space.n)), dtype=bool)
+        self._masks = np.ones((num_envs, int(env.single_action_space.n)), dtype=np.int8)
         self._next_seed = seed
         self._actions = np.zeros(num_envs, dtype=np.int64)
         super().__init__(num_envs, env.single_observation_space, env.single_action_space)
@@ -75,10 +77,10 @@ class SchedVecEnv(VecEnv):
         """Start a new episode everywhere and return float32 (num_envs, num_observed)."""
         observations, infos = self.env.reset(seed=self._next_seed)
         self._next_seed = None
-        self._take_masks(infos)
+        self._masks = infos["action_mask"]
         self._returns[:] = 0.0
         self._lengths[:] = 0
-        return observations
+        return _own(observations)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Keep ``actions``, int (num_envs,), for `step_wait`."""
@@ -92,23 +94,18 @@ class SchedVecEnv(VecEnv):
             bool (num_envs,); and one info dict an environment.
         """
         observations, paid, terminated, truncated, infos = self.env.step(self._actions)
-        dones = terminated | truncated
-        self._take_masks(infos)
-        self.last_discounts = np.array(infos["discount"], dtype=np.float32)
-        self._returns += paid
-        self._lengths += 1
+        self._masks = infos["action_mask"]
+        rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, np.bool_)
+        told = (paid, terminated, truncated, infos["discount"], infos["invalid_action"])
+        kept = (self._returns, self._lengths, self.last_discounts)
+        num_ended, num_illegal = _account(*told, *kept, rewards, dones)
         self.steps += self.num_envs
-        self.invalid_actions += int(np.count_nonzero(infos["invalid_action"]))
-        env_infos = self._end_episodes(dones, truncated, infos) if dones.any() else self._infos
-        if self.normaliser is None:
-            rewards = np.array(paid, dtype=np.float32)
-        else:
+        self.invalid_actions += num_illegal
+        env_infos = self._end_episodes(dones, truncated, infos) if num_ended else self._infos
+        if self.normaliser is not None:
             rewards = self.normaliser(paid, self.last_discounts, dones)
         self.last_rewards = rewards.copy()
-        return observations, rewards, dones, env_infos
-
-    def _take_masks(self, infos: Mapping[str, Any]) -> None:
-        self._masks = np.array(infos["action_mask"], dtype=bool)
+        return _own(observations), rewards, dones, env_infos
 
     def _end_episodes(
         self, dones: np.ndarray, truncated: np.ndarray, infos: Mapping[str, Any]
@@ -131,7 +128,7 @@ class SchedVecEnv(VecEnv):
 
     def action_masks(self) -> np.ndarray:
         """Return bool (num_envs, num_actions), True = legal in the present states."""
-        return self._masks
+        return self._masks.astype(np.bool_)
 
     def has_attr(self, attr_name: str) -> bool:
         """Tell whether every environment has ``attr_name``."""
@@ -158,7 +155,8 @@ class SchedVecEnv(VecEnv):
             raise AttributeError(
                 f"no method {method_name!r} per environment: only 'action_masks' exists"
             )
-        return [self._masks[index] for index in self._get_indices(indices)]
+        masks = list(self.action_masks())
+        return masks if indices is None else [masks[index] for index in self._get_indices(indices)]
 
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None
@@ -176,7 +174,7 @@ class SchedVecEnv(VecEnv):
         if self.normaliser is not None:
             for key, value in self.normaliser.get_state().items():
                 state[f"normaliser.{key}"] = value
-        state["masks"] = self._masks.copy()
+        state["masks"] = self.action_masks()
         state["returns"] = self._returns.copy()
         state["lengths"] = self._lengths.copy()
         return state
@@ -190,6 +188,40 @@ class SchedVecEnv(VecEnv):
         self._returns = np.array(state["returns"])
         self._lengths = np.array(state["lengths"])
         self._next_seed = None
+
+
+@compiled
+def _account(
+    paid: Any,
+    terminated: Any,
+    truncated: Any,
+    discounts: Any,
+    illegal: Any,
+    returns: Any,
+    lengths: Any,
+    last_discounts: Any,
+    rewards: Any,
+    dones: Any,
+) -> tuple[int, int]:
+    """Book one step of every environment; return how many ended and how many acted illegally.
+
+    The first five arrays are what the step told, the others are filled or go on.
+    """
+    num_ended, num_illegal = 0, 0
+    for index in range(paid.size):
+        returns[index] += paid[index]
+        lengths[index] += 1
+        last_discounts[index] = discounts[index]
+        rewards[index] = paid[index]
+        dones[index] = terminated[index] or truncated[index]
+        num_ended += dones[index]
+        num_illegal += illegal[index]
+    return num_ended, num_illegal
+
+
+def _own(observations: np.ndarray) -> np.ndarray:
+    """Return observations that stay: what is read-only is a view that the next step overwrites."""
+    return observations if observations.flags.writeable else observations.copy()
 
 
 def _part(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -235,7 +267,7 @@ def make_sb3_vec_env(
     if conditions is not None:
         configs = condition_envs(read_env_config(env_config), conditions)
     parts = [
-        make(size, config=config, autoreset_mode=AutoresetMode.SAME_STEP)
+        make(size, config=config, autoreset_mode=AutoresetMode.SAME_STEP, copy=False)
         for config, size in zip(configs, dealt(num_envs, len(configs)), strict=True)
         if size
     ]
