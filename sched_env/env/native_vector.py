@@ -223,7 +223,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         num_over = self._world.step(chosen, self._observations, self._masks, self._results)
         if num_over or self._limit:
             self._settle_ends(restarted)
-        np.not_equal(self._results[_TERMINATED:], 0.0, out=self._flags)
+        self._flags[:] = self._results[_TERMINATED:]
         if not (num_over or self._limit):
             return self._outcome()
         self._ended = self._flags[0] | self._flags[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sched_env.agents.normaliser import ReturnNormaliser
+from sched_env.agents.normaliser import ReturnNormaliser, pairwise_sum
 from sched_env.agents.rollout import (
     ElapsedMaskableRolloutBuffer,
     ElapsedRolloutBuffer,
@@ -109,6 +109,13 @@ def test_the_normaliser_discounts_the_past_by_the_time_of_the_previous_step() ->
     assert normaliser.mean == pytest.approx(sums.mean(), rel=1e-3)
     assert normaliser.variance == pytest.approx(sums.var(), rel=1e-3)
     assert scaled[0] == pytest.approx(3.0 / math.sqrt(sums.var()), rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 64, 100, 128, 129, 136, 255, 1000, 1024, 5000])
+def test_sums_are_those_of_numpy_to_the_last_bit(size: int) -> None:
+    rng = np.random.default_rng(size)
+    values = rng.standard_normal(size) * 10.0 ** rng.uniform(-3, 3, size)
+    assert pairwise_sum(values) == np.add.reduce(values)
 
 
 def test_the_normaliser_forgets_the_past_at_an_end_and_continues_from_a_state() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 
-from sched_env.agents.sb3 import SchedVecEnv
+from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from tests.agents.fake_env import SHAPE, FakeVectorEnv
 
 
@@ -30,6 +30,18 @@ def test_masks_are_found_by_sb3_contrib_and_belong_to_the_present_states() -> No
     env.step(_legal(env))
     assert np.array_equal(get_action_masks(env), env.env.masks == 1)
     assert get_action_masks(env).dtype == bool
+
+
+def test_what_a_step_returned_stays_as_it_was() -> None:
+    env = make_sb3_vec_env(num_envs=3, seed=5)
+    told = [env.reset(), env.action_masks(), *env.env_method("action_masks")]
+    for _ in range(4):
+        observations, rewards, dones, _ = env.step(_legal(env))
+        told += [observations, rewards, dones, env.last_rewards, env.action_masks()]
+    before = [array.copy() for array in told]
+    for _ in range(5):
+        env.step(_legal(env))
+    assert all(np.array_equal(one, other) for one, other in zip(told, before, strict=True))
 
 
 def test_only_masks_are_offered_per_environment() -> None:
