@@ -43,14 +43,11 @@ static void reset_request(Request *request, int64_t row)
     request->num_computed_tokens = 0;
     request->num_output_tokens = 0;
     request->num_blocks = 0;
-    request->num_scheduled_tokens = 0;
     request->num_output_placeholders = 0;
-    request->in_flight_tokens = 0;
-    request->in_flight_output = 0;
+    request->in_flight = NOT_IN_FLIGHT;
     request->is_prefill_chunk = 0;
     request->num_known_blocks = 0;
     request->num_cached_tokens = 0;
-    request->num_hashes = 0;
     request->passes_waited = 0;
     request->times_passed = 0;
     request->class_tokens = 0.0;
@@ -80,8 +77,6 @@ static Request *fill_row(Server *s, int64_t row)
         request->stop_at_tokens = (int32_t)imax(s->max_model_len - prompt, 1);
         request->stop_reason = MAX_MODEL_LEN;
     }
-    request->first_hash = source->first_hash;
-    request->num_hashes = source->num_hashes;
     request->service_class = source->service_class;
     if (source->service_class < 0)
         request->service_class = draw_class(classes_of(s), s->num_classes, s->seed, index);

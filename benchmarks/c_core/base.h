@@ -54,6 +54,46 @@ ALWAYS_INLINE Globals *globals_in(const Server *s)
     return (Globals *)(slots_in(s) + s->num_waiting_slots + s->num_running_slots);
 }
 
+/* ---- asking for what lies apart before it is looked at (sched_env/engine/prefetch.py) ---- */
+
+ALWAYS_INLINE void fetch_request(const Server *s, int64_t row)
+{
+    const char *start = (const char *)&requests_of(s)[row];
+    for (size_t offset = 0; offset < sizeof(Request); offset += CACHE_LINE)
+        __builtin_prefetch(start + offset);
+}
+
+ALWAYS_INLINE void fetch_cell(const Server *s, int64_t position)
+{
+    const char *start = (const char *)&front_of(s)[order_of(s)[position].cell];
+    for (size_t offset = 0; offset < sizeof(Waiter); offset += CACHE_LINE)
+        __builtin_prefetch(start + offset);
+}
+
+ALWAYS_INLINE void fetch_free_cell(const Server *s)
+{
+    fetch_cell(s, imin(s->num_front, s->front_size - 1));
+}
+
+ALWAYS_INLINE void fetch_next_waiting(const Server *s)
+{
+    if (s->num_backlog == 0) return;
+    const Entry *backlog = backlog_of(s);
+    fetch_request(s, backlog[0].row);
+    __builtin_prefetch((const char *)backlog + CACHE_LINE);
+    __builtin_prefetch(&backlog[s->num_backlog - 1]);
+}
+
+ALWAYS_INLINE void fetch_coming(const Server *s)
+{
+    const Entry *expiries = expiries_of(s);
+    __builtin_prefetch(&trace_of(s)[s->trace_row + s->next_row]);
+    __builtin_prefetch(expiries);
+    __builtin_prefetch(&expiries[s->num_expiries]);
+    __builtin_prefetch(&expiries[s->num_expiries >> 1]);
+    fetch_free_cell(s);
+}
+
 /* ---- sizes; a Request and a Seat have the same fields for these ---- */
 
 #define num_tokens(request) ((int64_t)(request)->prompt_tokens + (request)->num_output_tokens)

@@ -237,6 +237,9 @@ static int64_t first_legal(const int8_t *mask)
 static void choose(Server *s, int64_t slot)
 {
     const int64_t row = front_of(s)[order_of(s)[slot].cell].row;
+    fetch_request(s, row);
+    fetch_cell(s, slot);
+    fetch_next_waiting(s);
     Request *request = &requests_of(s)[row];
     admitted_of(s)[s->num_admitted] = row;
     s->num_admitted += 1;
@@ -249,7 +252,10 @@ static void choose(Server *s, int64_t slot)
 /* Form the batch and run it; tell whether the scheduler had the blocks for it. */
 static bool proceed(Server *s, KeyFunction key_of, int64_t level)
 {
-    const int64_t cap = prefill_cap(s, level), num_admitted = s->num_admitted;
+    const int64_t num_admitted = s->num_admitted;
+    for (int64_t i = 0; i < num_admitted; i++) fetch_request(s, admitted_of(s)[i]);
+    fetch_coming(s);
+    const int64_t cap = prefill_cap(s, level);
     const bool may_jump = num_admitted == 0 && s->num_evicted_now == 0 && s->num_fitting == 0;
     s->news = 0;
     s->deciding = 0;
@@ -278,8 +284,10 @@ static bool apply(Server *s, KeyFunction key_of, int64_t action)
         choose(s, action - NUM_LEVELS);
         return true;
     }
-    const int64_t slot = action - NUM_LEVELS - s->num_waiting_slots;
-    preempt(s, key_of, s->num_running - 1 - slot);
+    const int64_t position = s->num_running - 1 - (action - NUM_LEVELS - s->num_waiting_slots);
+    fetch_request(s, running_of(s)[position].row);
+    fetch_free_cell(s);
+    preempt(s, key_of, position);
     s->num_evicted_now += 1;
     read_ledger(s);
     if (is_stuck(s)) {

@@ -17,7 +17,6 @@ from sched_env.workload import counter_rng, service_classes
 
 RECORDS: dict[str, np.dtype[Any]] = {
     "Resting": layout.RESTING,
-    "Lasting": layout.LASTING,
     "Slot": layout.SLOT,
     "Globals": layout.GLOBALS,
     "TraceRow": records.TRACE,
@@ -47,7 +46,7 @@ _NUMBERS: tuple[tuple[types.ModuleType, tuple[str, ...]], ...] = (
         (
             *("WAITING", "RUNNING", "PREEMPTED", "FINISHED", "REJECTED", "TIMED_OUT"),
             *("NOT_ENDED", "STOP", "MAX_MODEL_LEN", "KV_CAPACITY", "SHED", "TOO_LARGE", "TIMEOUT"),
-            *("NO_PROGRESS", "NO_LIMIT"),
+            *("NO_PROGRESS", "NO_LIMIT", "NOT_IN_FLIGHT", "CACHE_LINE"),
         ),
     ),
     (layout, ("NUM_LEVELS", "FULL_LEVEL")),

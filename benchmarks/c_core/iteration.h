@@ -123,24 +123,18 @@ static void admit(Server *s, Request *request, int64_t tokens)
     s->num_running += 1;
     seat->row = request->row;
     seat->prompt_tokens = request->prompt_tokens;
-    seat->output_tokens = request->output_tokens;
     seat->num_output_tokens = request->num_output_tokens;
     seat->num_computed_tokens = request->num_computed_tokens;
     seat->num_blocks = request->num_blocks;
     seat->num_scheduled_tokens = 0;
     seat->num_output_placeholders = request->num_output_placeholders;
     seat->stop_at_tokens = request->stop_at_tokens;
-    seat->in_flight_tokens = request->in_flight_tokens;
-    seat->in_flight_output = request->in_flight_output;
+    seat->in_flight = request->in_flight;
     seat->preemptible = request->preemptible;
     seat->predicted_output_tokens = request->predicted_output_tokens;
     seat->first_token_s = request->first_token_s;
     seat->last_token_s = request->last_token_s;
     seat->tpot_slo_s = request->tpot_slo_s;
-    seat->arrival_time_s = request->arrival_time_s;
-    seat->ttft_slo_s = request->ttft_slo_s;
-    seat->lone_prefill_s = request->lone_prefill_s;
-    show_rest(request, &seat->lasting);
     request->status = RUNNING;
     seat->is_prefill_chunk = tokens_left(seat) > 1;
     grow(s, seat, tokens);
@@ -166,8 +160,7 @@ static void preempt(Server *s, KeyFunction key_of, int64_t position)
     request->moved_at_iteration = (int32_t)s->iteration;
     request->status = PREEMPTED;
     if (blocks_for(num_tokens(request), s->block_size) > s->num_blocks) {
-        request->in_flight_tokens = 0;
-        request->in_flight_output = 0;
+        request->in_flight = NOT_IN_FLIGHT;
         end(s, request, (int8_t)FINISHED, (int8_t)KV_CAPACITY);
         return;
     }

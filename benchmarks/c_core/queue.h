@@ -108,6 +108,7 @@ static void fill_place(Server *s, int64_t position, const Request *request, Key 
     waiter->first_token_s = request->first_token_s;
     waiter->allowed_s = request->tpot_slo_s * request->num_output_tokens;
     show_rest(request, &waiter->resting);
+    waiter->resting.preemptible = request->preemptible;
     show_progress(request, request->whole_blocks / (double)s->num_blocks, &waiter->resting);
 }
 
@@ -203,10 +204,10 @@ static void dequeue(Server *s, int64_t position)
 {
     Place *order = order_of(s);
     const uint32_t cell = order[position].cell;
-    const int64_t last = s->num_front - 1;
-    leave(s, &requests_of(s)[front_of(s)[cell].row]);
+    const int64_t last = s->num_front - 1, row = front_of(s)[cell].row;
     memmove(&order[position], &order[position + 1], (size_t)(last - position) * sizeof(Place));
     order[last].cell = cell;
+    leave(s, &requests_of(s)[row]);
     s->num_front = last;
     s->num_unmoved = imin(s->num_unmoved, position);
     refill(s);
@@ -278,7 +279,6 @@ static void end(Server *s, Request *request, int8_t status, int8_t reason)
     } else {
         miss(s, request, s->clock_s);
     }
-    request->class_tokens = 0.0;
     s->news = 1;
     s->progress_iteration = s->iteration;
 }
@@ -290,15 +290,11 @@ static Request *stand_up(const Server *s, const Seat *seat)
     request->num_output_tokens = seat->num_output_tokens;
     request->num_computed_tokens = seat->num_computed_tokens;
     request->num_blocks = seat->num_blocks;
-    request->num_scheduled_tokens = seat->num_scheduled_tokens;
     request->num_output_placeholders = seat->num_output_placeholders;
     request->stop_at_tokens = seat->stop_at_tokens;
     request->is_prefill_chunk = seat->is_prefill_chunk;
-    request->in_flight_output = seat->in_flight_output;
+    request->in_flight = seat->in_flight;
     request->last_token_s = seat->last_token_s;
-    request->num_known_blocks = seat->num_known_blocks;
-    request->table = seat->table;
-    request->in_flight_tokens = seat->in_flight_tokens;
     return request;
 }
 
@@ -306,7 +302,6 @@ ALWAYS_INLINE void give_back_blocks(Server *s, Seat *seat)
 {
     s->free_blocks += seat->num_blocks;
     seat->num_blocks = 0;
-    seat->num_known_blocks = 0;
 }
 
 /* Give back the blocks of a running request and end it; the caller closes its seat. */
@@ -315,8 +310,7 @@ static void settle(Server *s, Seat *seat, int8_t status, int8_t reason)
     give_back_blocks(s, seat);
     seat->num_scheduled_tokens = 0;
     seat->num_output_placeholders = 0;
-    seat->in_flight_tokens = 0;
-    seat->in_flight_output = 0;
+    seat->in_flight = NOT_IN_FLIGHT;
     end(s, stand_up(s, seat), status, reason);
 }
 

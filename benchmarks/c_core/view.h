@@ -13,7 +13,7 @@ ALWAYS_INLINE double tpot_slack_s(double clock_s, const Seat *seat)
     return allowed_s - (clock_s - seat->first_token_s);
 }
 
-/* Write what neither waiting nor running changes, to a Resting or a Lasting. */
+/* Write what neither waiting nor running changes, to a Resting. */
 #define show_rest(request, resting)                                                                \
     do {                                                                                           \
         const Four x_ = {(request)->weight, (request)->num_preemptions, (request)->tpot_slo_s, 0}; \
@@ -21,7 +21,6 @@ ALWAYS_INLINE double tpot_slack_s(double clock_s, const Seat *seat)
         const FourFloats shown_ = rises(x_, half_);                                                \
         (resting)->weight = shown_[0];                                                             \
         (resting)->density = (request)->density;                                                   \
-        (resting)->preemptible = (request)->preemptible;                                           \
         (resting)->preemptions = shown_[1];                                                        \
         (resting)->tpot_slo = shown_[2];                                                           \
     } while (0)
@@ -92,6 +91,17 @@ static double best_density(const Place *order, int64_t shown)
     double best = -10.0;
     for (int64_t k = 0; k < shown; k++) best = max2(best, order[k].density);
     return best;
+}
+
+/* Ask for all that has to be shown anew at once, for it lies apart. */
+static void fetch_shown(
+    const Server *s, const Place *order, int64_t num_waiting, int64_t most_running)
+{
+    const Seat *running = running_of(s);
+    const int64_t num_running = s->num_running;
+    for (int64_t k = 0; k < num_waiting; k++) __builtin_prefetch(&front_of(s)[order[k].cell]);
+    for (int64_t j = 0; j < imin(num_running, most_running); j++)
+        __builtin_prefetch(&requests_of(s)[running[num_running - 1 - j].row]);
 }
 
 /* Take no slot of the observation for written. */
@@ -221,14 +231,16 @@ ALWAYS_INLINE FourFloats shown_times(double wait_s, double pace_s, double blocks
 static void show_running(const Server *s, Slot *slots, int64_t count)
 {
     const Seat *running = running_of(s);
+    const Request *requests = requests_of(s);
     const double clock_s = s->clock_s, pool = (double)s->num_blocks;
     const double step = 1.0 / (double)s->num_running_slots;
     const int64_t free_blocks = s->free_blocks, num_running = s->num_running;
     for (int64_t j = 0; j < count; j++) {
         const Seat *seat = &running[num_running - 1 - j];
+        const Request *request = &requests[seat->row];
         Slot *slot = &slots[j];
-        const Times times =
-            times_of(clock_s, seat->arrival_time_s, seat->ttft_slo_s, seat->lone_prefill_s);
+        const Times times = times_of(
+            clock_s, request->arrival_time_s, request->ttft_slo_s, request->lone_prefill_s);
         const FourFloats shown =
             shown_times(times.wait_s, tpot_slack_s(clock_s, seat), seat->num_blocks,
                         (double)(seat->num_blocks + free_blocks));
@@ -236,28 +248,25 @@ static void show_running(const Server *s, Slot *slots, int64_t count)
         slot->present = 1.0f;
         slot->is_running = 1.0f;
         slot->rank = (double)j * step;
-        slot->resting.weight = seat->lasting.weight;
-        slot->resting.density = seat->lasting.density;
-        slot->resting.preemptible = seat->lasting.preemptible;
-        slot->resting.preemptions = seat->lasting.preemptions;
-        slot->resting.tpot_slo = seat->lasting.tpot_slo;
+        show_rest(request, &slot->resting);
+        slot->resting.preemptible = seat->preemptible;
         show_progress(seat, seat->num_blocks / pool, &slot->resting);
         show_slack(times.slack_s, slot);
         slot->blocks_of_free = shown[2];
         slot->wait = shown[0];
-        slot->is_late = !has_tokens & (times.wait_s > seat->ttft_slo_s);
+        slot->is_late = !has_tokens & (times.wait_s > request->ttft_slo_s);
         slot->tpot_slack = has_tokens ? shown[1] : 0.0f;
     }
 }
 
 /* Write the running slots, from the end of the batch order. */
-static void view_running(Server *s, bool stood_still, double best)
+static void view_running(Server *s, bool changed, double best)
 {
     const int64_t first = s->num_waiting_slots;
     const int64_t count = imin(s->num_running, s->num_running_slots);
     const int8_t *mask = mask_of(s) + NUM_LEVELS + first;
     Slot *slots = slots_in(s) + first;
-    if (!stood_still || s->free_blocks != s->viewed_free_blocks) {
+    if (changed) {
         show_running(s, slots, count);
         for (int64_t j = count; j < s->num_running_viewed; j++) slots[j] = EMPTY_SLOT;
         s->num_running_viewed = count;
@@ -314,9 +323,11 @@ static void view(Server *s)
     const int64_t shown = imin(s->num_front, s->num_waiting_slots);
     const bool stood_still =
         s->clock_s == s->viewed_clock_s && s->iteration == s->viewed_iteration;
+    const bool running_changed = !stood_still || s->free_blocks != s->viewed_free_blocks;
+    fetch_shown(s, order, stood_still ? 0 : shown, running_changed ? s->num_running_slots : 0);
     const double best = best_density(order, shown);
     view_waiting(s, order, shown, stood_still, best, out);
-    view_running(s, stood_still, best);
+    view_running(s, running_changed, best);
     view_budgets(s, out);
     view_queue(s, out);
     s->viewed_clock_s = s->clock_s;

@@ -11,7 +11,6 @@ from sched_env.engine.batch import assign, grow
 from sched_env.engine.ending import stand_up
 from sched_env.engine.events import record
 from sched_env.engine.fair_share import charge_class
-from sched_env.engine.features import show_rest
 from sched_env.engine.flight import is_stale
 from sched_env.engine.memory import requests_of, running_of, waiter_at
 from sched_env.engine.pool import cached_blocks, free_among_cached, open_table, share_blocks
@@ -131,7 +130,7 @@ def _reserve_of(state: Any, request: Any, others_run: bool) -> int:
 @compiled_part
 def _most_blocks(state: Any, request: Any) -> int:
     """Return the blocks that a request can come to hold by its predicted or longest output."""
-    outputs = int(request.output_tokens)
+    outputs = int(requests_of(state)[request.row].output_tokens)
     if state.reserve_outputs == RESERVE_PREDICTED:
         outputs = max(int(np.ceil(request.predicted_output_tokens)), 1)
     tokens = min(request.prompt_tokens + outputs, state.max_model_len) - 1
@@ -173,11 +172,12 @@ def _evict_for(state: Any, key: Any, request: Any) -> bool:
         return False
     worst, blocks, tokens = -1, state.free_blocks, state.max_num_batched_tokens - state.batch_tokens
     for i in range(state.num_running):
-        other = stand_up(state, running_of(state)[i])
+        seat = running_of(state)[i]
+        other = stand_up(state, seat)
         if other.priority >= request.priority:
             continue
         blocks += other.num_blocks
-        tokens += other.num_scheduled_tokens
+        tokens += seat.num_scheduled_tokens
         if worst < 0 or _gives_way_before(other, requests_of(state)[running_of(state)[worst].row]):
             worst = i
     if worst < 0 or tokens < _fewest_tokens(state, request) or request.whole_blocks > blocks:
@@ -206,7 +206,7 @@ def admit(state: Any, request: Any, tokens: int) -> None:
     """Append a waiting request to the running ones, with its first chunk in the batch."""
     seat = running_of(state)[state.num_running]
     state.num_running += 1
-    _sit_down(state, seat, request)
+    _sit_down(seat, request)
     charge_class(state, request, -1.0)
     request.status = RUNNING
     if state.enable_prefix_caching:
@@ -222,29 +222,22 @@ def admit(state: Any, request: Any, tokens: int) -> None:
 
 
 @compiled_part
-def _sit_down(state: Any, seat: Any, request: Any) -> None:
+def _sit_down(seat: Any, request: Any) -> None:
     """Copy what a running request is asked for into a seat."""
     seat.row = request.row
     seat.prompt_tokens = request.prompt_tokens
-    seat.output_tokens = request.output_tokens
     seat.num_output_tokens = request.num_output_tokens
     seat.num_computed_tokens = request.num_computed_tokens
     seat.num_blocks = request.num_blocks
     seat.num_scheduled_tokens = 0
     seat.num_output_placeholders = request.num_output_placeholders
     seat.stop_at_tokens = request.stop_at_tokens
-    seat.in_flight_tokens = request.in_flight_tokens
-    seat.in_flight_output = request.in_flight_output
+    seat.in_flight = request.in_flight
     seat.preemptible = request.preemptible
     seat.predicted_output_tokens = request.predicted_output_tokens
     seat.first_token_s = request.first_token_s
     seat.last_token_s = request.last_token_s
     seat.tpot_slo_s = request.tpot_slo_s
-    if state.num_running_slots > 0:
-        seat.arrival_time_s = request.arrival_time_s
-        seat.ttft_slo_s = request.ttft_slo_s
-        seat.lone_prefill_s = request.lone_prefill_s
-        show_rest(request, seat.lasting)
 
 
 @compiled_part

@@ -32,6 +32,7 @@ from sched_env.engine.records import (
     EVENT_ARRIVE,
     MAX_MODEL_LEN,
     NOT_ENDED,
+    NOT_IN_FLIGHT,
     REJECTED,
     RUNNING,
     SHED,
@@ -105,8 +106,6 @@ def _fill(state: Any, row: int) -> None:
     if source.prompt_tokens + source.output_tokens > state.max_model_len:
         request.stop_at_tokens = max(state.max_model_len - source.prompt_tokens, 1)
         request.stop_reason = MAX_MODEL_LEN
-    request.first_hash = source.first_hash
-    request.num_hashes = source.num_hashes
     request.service_class = source.service_class
     if source.service_class < 0:
         request.service_class = draw_class(classes_of(state), state.seed, index)
@@ -138,14 +137,11 @@ def reset(request: Any, row: int) -> None:
     request.num_computed_tokens = 0
     request.num_output_tokens = 0
     request.num_blocks = 0
-    request.num_scheduled_tokens = 0
     request.num_output_placeholders = 0
-    request.in_flight_tokens = 0
-    request.in_flight_output = 0
+    request.in_flight = NOT_IN_FLIGHT
     request.is_prefill_chunk = 0
     request.num_known_blocks = 0
     request.num_cached_tokens = 0
-    request.num_hashes = 0
     request.passes_waited = 0
     request.times_passed = 0
     request.class_tokens = 0.0

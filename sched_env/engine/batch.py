@@ -6,7 +6,7 @@ from typing import Any
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.flight import make_room_for_batch
-from sched_env.engine.memory import cost_of, running_of
+from sched_env.engine.memory import cost_of, requests_of, running_of
 from sched_env.engine.pool import know_blocks, take_blocks
 from sched_env.engine.records import NO_LIMIT
 from sched_env.engine.sizes import blocks_to_grow, is_decoding, num_tokens, tokens_left
@@ -94,7 +94,8 @@ def _ends_in_flight(state: Any, request: Any) -> bool:
     """Tell whether the batch in flight is known to bring the last token of a request."""
     if request.num_output_placeholders == 0:
         return False
-    longest = min(request.prompt_tokens + request.output_tokens, state.max_model_len)
+    output_tokens = requests_of(state)[request.row].output_tokens
+    longest = min(request.prompt_tokens + output_tokens, state.max_model_len)
     return num_tokens(request) + request.num_output_placeholders >= longest
 
 

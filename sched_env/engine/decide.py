@@ -42,6 +42,13 @@ from sched_env.engine.memory import (
 )
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.preemption import preempt
+from sched_env.engine.prefetch import (
+    fetch_cell,
+    fetch_coming,
+    fetch_free_cell,
+    fetch_next_waiting,
+    fetch_request,
+)
 from sched_env.engine.progress import break_livelock, drop_stuck_head
 from sched_env.engine.records import KV_CAPACITY, NO_LIMIT, RESERVE_NOTHING
 from sched_env.engine.reward import settle_waiting
@@ -380,8 +387,10 @@ def apply(state: Any, key: Any, action: int) -> None:
     elif action < NUM_LEVELS + state.num_waiting_slots:
         _choose(state, action - NUM_LEVELS)
     else:
-        slot = action - NUM_LEVELS - state.num_waiting_slots
-        preempt(state, key, state.num_running - 1 - slot)
+        position = state.num_running - 1 - (action - NUM_LEVELS - state.num_waiting_slots)
+        fetch_request(state, running_of(state)[position].row)
+        fetch_free_cell(state)
+        preempt(state, key, position)
         state.num_evicted_now += 1
         read_ledger(state)
         if is_stuck(state):
@@ -393,6 +402,9 @@ def apply(state: Any, key: Any, action: int) -> None:
 def _choose(state: Any, slot: int) -> None:
     """Admit a waiting slot: it will run behind those chosen before it."""
     row = waiter_at(state, slot).row
+    fetch_request(state, row)
+    fetch_cell(state, slot)
+    fetch_next_waiting(state)
     request = requests_of(state)[row]
     admitted_of(state)[state.num_admitted] = row
     state.num_admitted += 1
@@ -408,6 +420,7 @@ def _proceed(state: Any, key: Any, level: int) -> None:
 
     The batch of a live server runs elsewhere, until :func:`end_measured_batch`.
     """
+    _fetch_batch(state)
     cap = prefill_cap(state, level)
     nothing_new = state.num_admitted == 0 and state.num_evicted_now == 0
     may_jump = nothing_new and state.num_fitting == 0 and not state.defers_prefill
@@ -430,6 +443,14 @@ def _proceed(state: Any, key: Any, level: int) -> None:
         state.measuring = 1
     else:
         execute(state, may_jump, state.horizon_s)
+
+
+@compiled_part
+def _fetch_batch(state: Any) -> None:
+    """Ask for what lies apart and an iteration will look at: who is admitted, who comes next."""
+    for i in range(state.num_admitted):
+        fetch_request(state, admitted_of(state)[i])
+    fetch_coming(state)
 
 
 @compiled_part

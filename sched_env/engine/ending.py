@@ -16,6 +16,7 @@ from sched_env.engine.records import (
     EVENT_TIME_OUT,
     FINISHED,
     KV_CAPACITY,
+    NOT_IN_FLIGHT,
     REJECTED,
 )
 from sched_env.engine.reward import punish_miss, reward_met
@@ -80,7 +81,8 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
         reward_met(state, request.weight, state.clock_s)
     else:
         miss(state, request, state.clock_s)
-    request.class_tokens = 0.0
+    if state.counts_classes:
+        request.class_tokens = 0.0
     state.news = 1
     state.progress_iteration = state.iteration
     record(state, kind, request, request.num_output_tokens, 0)
@@ -92,8 +94,7 @@ def settle(state: Any, seat: Any, status: int, reason: int) -> None:
     give_back_blocks(state, seat)
     seat.num_scheduled_tokens = 0
     seat.num_output_placeholders = 0
-    seat.in_flight_tokens = 0
-    seat.in_flight_output = 0
+    seat.in_flight = NOT_IN_FLIGHT
     request = stand_up(state, seat)
     charge_class(state, request, 1.0)
     end(state, request, status, reason)
@@ -106,15 +107,11 @@ def stand_up(state: Any, seat: Any) -> Any:
     request.num_output_tokens = seat.num_output_tokens
     request.num_computed_tokens = seat.num_computed_tokens
     request.num_blocks = seat.num_blocks
-    request.num_scheduled_tokens = seat.num_scheduled_tokens
     request.num_output_placeholders = seat.num_output_placeholders
     request.stop_at_tokens = seat.stop_at_tokens
     request.is_prefill_chunk = seat.is_prefill_chunk
-    request.in_flight_output = seat.in_flight_output
+    request.in_flight = seat.in_flight
     request.last_token_s = seat.last_token_s
-    request.num_known_blocks = seat.num_known_blocks
-    request.table = seat.table
-    request.in_flight_tokens = seat.in_flight_tokens
     return request
 
 

@@ -25,22 +25,11 @@ def density(request: Any) -> float:
 
 @compiled_part
 def show_rest(request: Any, resting: Any) -> None:
-    """Write what neither waiting nor running changes, to a RESTING or a LASTING record."""
+    """Write what neither waiting nor running changes, to a RESTING record."""
     resting.weight = rise(request.weight, 2.0)
     resting.density = request.density
-    resting.preemptible = request.preemptible
     resting.preemptions = rise(request.num_preemptions, 1.0)
     resting.tpot_slo = rise(request.tpot_slo_s, 0.1)
-
-
-@compiled_part
-def copy_rest(lasting: Any, resting: Any) -> None:
-    """Write what neither waiting nor running changes, from a LASTING record to a RESTING one."""
-    resting.weight = lasting.weight
-    resting.density = lasting.density
-    resting.preemptible = lasting.preemptible
-    resting.preemptions = lasting.preemptions
-    resting.tpot_slo = lasting.tpot_slo
 
 
 @compiled_part

@@ -2,9 +2,9 @@
 
 The next batch is formed while the last one runs, so two are in flight (vLLM's AsyncScheduler and
 ``EngineCore.step_with_batch_queue``, vllm/v1/engine/core.py). A request carries its tokens of both:
-``num_scheduled_tokens`` of the newest, ``in_flight_tokens`` of the oldest, with the output tokens
-to come as placeholders. A preempted request still receives the token that the oldest batch brings
-(it is "stale"), and is not admitted before that.
+``num_scheduled_tokens`` of the newest, ``in_flight`` where the oldest has some, with the output
+tokens to come as placeholders. A preempted request still receives the token that the oldest batch
+brings (it is "stale"), and is not admitted before that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sched_env.engine.ending import end, settle
 from sched_env.engine.memory import requests_of, running_of, stale_of
 from sched_env.engine.output import append_tokens
 from sched_env.engine.pool import know_blocks
-from sched_env.engine.records import FINISHED
+from sched_env.engine.records import BRINGS_OUTPUT, FINISHED, IN_FLIGHT, NOT_IN_FLIGHT
 from sched_env.engine.waiting import (
     count_in,
     count_out,
@@ -39,8 +39,9 @@ def _age(state: Any) -> None:
     state.oldest_tokens = state.newest_tokens
     for position in range(state.num_running):
         request = running_of(state)[position]
-        request.in_flight_tokens = request.num_scheduled_tokens
-        request.in_flight_output = request.num_scheduled_tokens > 0 and not request.is_prefill_chunk
+        request.in_flight = NOT_IN_FLIGHT
+        if request.num_scheduled_tokens > 0:
+            request.in_flight = IN_FLIGHT if request.is_prefill_chunk else BRINGS_OUTPUT
         request.num_scheduled_tokens = 0
 
 
@@ -55,14 +56,14 @@ def launch(state: Any, step_time_s: float) -> None:
 @compiled_part
 def is_stale(request: Any) -> bool:
     """Tell whether a waiting request still has a batch in flight."""
-    return request.in_flight_tokens > 0
+    return request.in_flight != NOT_IN_FLIGHT
 
 
 @compiled_part
 def note_stale(state: Any, request: Any) -> None:
     """Remember a running request that is preempted while a batch of it is in flight."""
     request.num_output_placeholders = 0
-    if request.in_flight_tokens > 0:
+    if request.in_flight != NOT_IN_FLIGHT:
         stale_of(state)[state.num_stale] = request.row
         state.num_stale += 1
 
@@ -92,9 +93,8 @@ def land(state: Any) -> None:
 @compiled_part
 def _receive_token(state: Any, request: Any) -> bool:
     """Take in what the oldest batch brings a running request; tell whether that ended it."""
-    has_output = request.in_flight_output
-    request.in_flight_tokens = 0
-    request.in_flight_output = 0
+    has_output = request.in_flight == BRINGS_OUTPUT
+    request.in_flight = NOT_IN_FLIGHT
     if not has_output:
         return False
     request.num_output_placeholders -= 1
@@ -113,9 +113,8 @@ def _receive_token(state: Any, request: Any) -> bool:
 def _receive_stale_token(state: Any, row: int) -> None:
     """Take in what the oldest batch brings a preempted request: it may end while it waits."""
     request = requests_of(state)[row]
-    has_output = request.in_flight_output
-    request.in_flight_tokens = 0
-    request.in_flight_output = 0
+    has_output = request.in_flight == BRINGS_OUTPUT
+    request.in_flight = NOT_IN_FLIGHT
     if not has_output:
         return
     count_out(state, request)

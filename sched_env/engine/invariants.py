@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine.records import (
+    BRINGS_OUTPUT,
     EVENT,
     FINISHED,
     PREEMPTED,
@@ -70,6 +71,7 @@ class Snapshot:
         backlog: ENTRY (num_backlog,), the heap of further waiting ones and husks of ended ones.
         pool: BLOCK (num_blocks + 1,) with prefix caching, else empty.
         tables: int64 (seats, num_blocks), the blocks of each request by its table.
+        scheduled: int32 (num_running,), tokens of the running ones in the batch.
         num_expiries_room: Entries that fit in the heap of deadlines.
         num_events_room: Events that fit in the log.
         arrives_by_clock: Whether arrival times are times of the server's clock.
@@ -85,6 +87,7 @@ class Snapshot:
     backlog: NDArray[Any]
     pool: NDArray[Any]
     tables: NDArray[np.int64]
+    scheduled: NDArray[np.int32]
     num_expiries_room: int
     num_events_room: int
     arrives_by_clock: bool
@@ -116,6 +119,7 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
         backlog=world.arrays.heaps[index, : int(state["num_backlog"])].view(np.ndarray).copy(),
         pool=world.arrays.blocks[index].view(np.ndarray).copy(),
         tables=world.block_tables(index).copy(),
+        scheduled=world.seats(index)["num_scheduled_tokens"].copy(),
         num_expiries_room=world.arrays.heaps.shape[1] - world.row_capacity,
         num_events_room=world.arrays.events.shape[1],
         arrives_by_clock=num_injected is None,
@@ -262,11 +266,10 @@ def _shared_blocks(now: Snapshot, used: int) -> None:
 
 
 def _batch(now: Snapshot) -> None:
-    scheduled = now.requests["num_scheduled_tokens"]
-    _require_all(scheduled >= 0, "batch", "fewer than no tokens are scheduled")
+    _require_all(now.scheduled >= 0, "batch", "fewer than no tokens are scheduled")
     budget, tokens = int(now.state["max_num_batched_tokens"]), int(now.state["batch_tokens"])
     _require(0 <= tokens <= budget, "batch", f"{tokens} tokens in a batch of at most {budget}")
-    in_flight = int(scheduled.sum())
+    in_flight = int(now.scheduled.sum())
     agrees = in_flight in (0, tokens) or bool(now.state["async_scheduling"])
     _require(agrees, "batch", f"{tokens} tokens counted, {in_flight} scheduled")
 
@@ -275,7 +278,7 @@ def _progress(now: Snapshot) -> None:
     requests = now.requests
     computed = requests["num_computed_tokens"].astype(np.int64)
     tokens = requests["prompt_tokens"].astype(np.int64) + requests["num_output_tokens"]
-    tokens += requests["num_output_placeholders"] + requests["in_flight_output"]
+    tokens += requests["num_output_placeholders"] + (requests["in_flight"] == BRINGS_OUTPUT)
     _require_all(computed >= 0, "progress", "fewer than no tokens are computed")
     _require_all(computed <= tokens, "progress", "more tokens are computed than there are")
     made = requests["num_output_tokens"]

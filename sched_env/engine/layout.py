@@ -108,11 +108,6 @@ def _fields(features: tuple[Feature, ...]) -> list[tuple[str, str]]:
 
 # An observation is these records behind one another.
 RESTING = np.dtype(_fields(RESTING_FEATURES))
-LASTING = np.dtype(
-    [(name, "f4") for name in ("weight", "density", "preemptible", "preemptions", "tpot_slo")]
-)
-"""Resting features that running does not change either."""
-
 SLOT = np.dtype([*_fields(MOVING_FEATURES), ("resting", RESTING)])
 GLOBALS = np.dtype(_fields(GLOBAL_FEATURES))
 FUTURE = np.dtype(_fields(PRIVILEGED_FEATURES))

@@ -24,6 +24,7 @@ from sched_env.engine.memory import (
     hash_ids_of,
     requests_of,
     table_of,
+    trace_of,
 )
 from sched_env.engine.sizes import num_tokens
 from sched_env.workload.counter_rng import mix
@@ -63,7 +64,7 @@ def take_blocks(state: Any, request: Any, count: int) -> None:
 @compiled_part
 def note_blocks(state: Any, request: Any, count: int) -> None:
     """Write the next ``count`` free blocks into the table of a request."""
-    blocks, table = blocks_of(state), table_of(state, request.table)
+    blocks, table = blocks_of(state), _table_of(state, request)
     for i in range(request.num_blocks, request.num_blocks + count):
         block = blocks[state.num_blocks].next
         _unlink(blocks, block)
@@ -80,12 +81,11 @@ def give_back_blocks(state: Any, request: Any) -> None:
     else:
         state.free_blocks += request.num_blocks
     request.num_blocks = 0
-    request.num_known_blocks = 0
 
 
 @compiled_part
 def _release(state: Any, request: Any) -> None:
-    blocks, table, end = blocks_of(state), table_of(state, request.table), state.num_blocks
+    blocks, table, end = blocks_of(state), _table_of(state, request), state.num_blocks
     first = blocks[end].next
     for i in range(request.num_blocks - 1, -1, -1):
         block = table[i]
@@ -100,17 +100,26 @@ def _release(state: Any, request: Any) -> None:
 
 @compiled_part
 def _close_table(state: Any, request: Any) -> None:
-    free_tables_of(state)[state.num_free_tables] = request.table
+    row = requests_of(state)[request.row]
+    free_tables_of(state)[state.num_free_tables] = row.table
     state.num_free_tables += 1
-    request.table = NO_BLOCK
+    row.table = NO_BLOCK
+    row.num_known_blocks = 0
+
+
+@compiled_part
+def _table_of(state: Any, request: Any) -> Any:
+    """Return the table of a running request's blocks, which its row names."""
+    return table_of(state, requests_of(state)[request.row].table)
 
 
 @compiled_part
 def open_table(state: Any, request: Any) -> None:
     """Give a request that is admitted a table for its blocks."""
+    row = requests_of(state)[request.row]
     state.num_free_tables -= 1
-    request.table = free_tables_of(state)[state.num_free_tables]
-    request.num_known_blocks = 0
+    row.table = free_tables_of(state)[state.num_free_tables]
+    row.num_known_blocks = 0
 
 
 @compiled_part
@@ -143,7 +152,7 @@ def free_among_cached(state: Any, request: Any, count: int) -> int:
 @compiled_part
 def share_blocks(state: Any, request: Any, count: int) -> None:
     """Let a request use its first ``count`` known blocks."""
-    blocks, table = blocks_of(state), table_of(state, request.table)
+    blocks, table = blocks_of(state), _table_of(state, request)
     parent = 0
     for i in range(count):
         parent = _hash_of(state, request, i, parent)
@@ -154,20 +163,21 @@ def share_blocks(state: Any, request: Any, count: int) -> None:
         blocks[block].num_users += 1
         table[i] = block
     request.num_blocks = count
-    request.num_known_blocks = count
+    requests_of(state)[request.row].num_known_blocks = count
     request.num_computed_tokens = count * state.block_size
 
 
 @compiled_part
 def know_blocks(state: Any, request: Any, tokens: int) -> None:
     """Make the full blocks among the first ``tokens`` of a request known by their hashes."""
-    blocks, table = blocks_of(state), table_of(state, request.table)
-    first = request.num_known_blocks
+    blocks, table = blocks_of(state), _table_of(state, request)
+    row = requests_of(state)[request.row]
+    first = row.num_known_blocks
     parent = blocks[table[first - 1]].hash if first > 0 else 0
     for i in range(first, tokens // state.block_size):
         parent = _hash_of(state, request, i, parent)
         _remember(state, table[i], parent)
-        request.num_known_blocks += 1
+        row.num_known_blocks += 1
 
 
 @compiled_part
@@ -180,11 +190,11 @@ def _hash_of(state: Any, request: Any, index: int, parent: int) -> int:
     start = index * state.block_size
     end = start + state.block_size
     first, last = start // state.hash_block_tokens, (end - 1) // state.hash_block_tokens
-    row = requests_of(state)[request.row]
-    if end > request.prompt_tokens or last >= row.num_hashes:
+    source = trace_of(state)[state.trace_row + request.row]
+    if end > request.prompt_tokens or last >= source.num_hashes:
         return mix(mix(parent, -1 - request.row), start) | 1
     for place in range(first, last + 1):
-        parent = mix(parent, hash_ids_of(state)[row.first_hash + place])
+        parent = mix(parent, hash_ids_of(state)[source.first_hash + place])
     return mix(parent, start - first * state.hash_block_tokens) | 1
 
 

@@ -20,6 +20,7 @@ from sched_env.engine.records import (
     FINISHED,
     KV_CAPACITY,
     NO_PROGRESS,
+    NOT_IN_FLIGHT,
     PREEMPTED,
     VICTIM_LEAST_COMPUTED,
     VICTIM_LOWEST_PRIORITY,
@@ -108,8 +109,7 @@ def preempt(state: Any, key: Any, position: int) -> None:
     record(state, EVENT_PREEMPT, request, lost, -blocks)
     reason = _why_never_again(state, request)
     if reason > 0:
-        request.in_flight_tokens = 0
-        request.in_flight_output = 0
+        request.in_flight = NOT_IN_FLIGHT
         end(state, request, FINISHED, reason)
         return
     if state.shed_hopeless and is_out_of_reach(state, request):

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.engine.layout import LASTING
-
 # Status of a request; a live one is waiting, running or preempted.
 WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, TIMED_OUT = range(6)
 STATUS_NAMES = ("waiting", "running", "preempted", "finished", "rejected", "timed_out")
@@ -103,99 +101,84 @@ TRACE = np.dtype(
     align=True,
 )
 
-REQUEST = np.dtype(
+# A request, in three lines of a cache: what it is shown by, how far it is, what orders it.
+REQUEST = in_whole_lines(
     [
-        # what admissions and preemptions look at lies together
         ("arrival_time_s", "f8"),
         ("ttft_slo_s", "f8"),
         ("tpot_slo_s", "f8"),
         ("lone_prefill_s", "f8"),  # prefill of the prompt on an otherwise idle server
         ("weight", "f8"),
-        ("predicted_output_tokens", "f8"),
+        ("first_token_s", "f8"),  # NaN until then, as for the other times to come
+        ("density", "f4"),  # log(weight / work) / 5, as it began to wait
+        ("num_preemptions", "i4"),
         ("prompt_tokens", "i4"),
         ("num_output_tokens", "i4"),
-        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
-        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
-        ("first_token_s", "f8"),  # NaN until then, as for the next three
+        ("predicted_output_tokens", "f8"),
         ("last_token_s", "f8"),
-        ("first_scheduled_s", "f8"),
         ("finish_s", "f8"),
+        ("num_computed_tokens", "i4"),
+        ("num_blocks", "i4"),
+        ("whole_blocks", "i4"),  # KV blocks of the sequence so far, counted when it began to wait
+        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
+        ("output_tokens", "i4"),  # longest output, what the trace asks for: hidden from policies
+        ("moved_at_iteration", "i4"),  # of the last admission or preemption by a decision
+        ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
+        ("row", "i4"),
+        ("status", "i1"),
+        ("finish_reason", "i1"),
+        ("stop_reason", "i1"),  # the finish reason when it gets to its last token
+        ("missed", "i1"),  # its SLO can no longer be met
+        ("preemptible", "i1"),
+        ("is_prefill_chunk", "i1"),  # its last batch left tokens of it to compute
+        ("in_flight", "i1"),  # what the batch before the one formed last does for it
+        ("num_output_placeholders", "i1"),  # output tokens that batches in flight will bring
+        ("first_scheduled_s", "f8"),
         ("token_time_s", "f8"),  # one output token's share of a typical decode step
         ("priority", "f8"),  # larger is served first
         ("tie", "i8"),  # service order: smaller (key, second key, tie) first
-        ("first_hash", "i8"),  # ids of its prompt's content, for prefix caching
-        ("density", "f4"),  # log(weight / work) / 5, as it began to wait
-        ("row", "i4"),
-        ("num_computed_tokens", "i4"),
-        ("num_blocks", "i4"),
-        ("num_scheduled_tokens", "i4"),  # in the batch formed last
-        ("num_output_placeholders", "i4"),  # output tokens that batches in flight will bring
-        ("stop_at_tokens", "i4"),  # output length at which it ends: hidden from policies
-        ("num_hashes", "i4"),
-        ("num_known_blocks", "i4"),  # of those held, leading ones known by their hash
-        ("num_cached_tokens", "i4"),  # found in the prefix cache at its last admission or look
-        ("table", "i4"),  # where the ids of its blocks are written
-        ("in_flight_tokens", "i4"),  # in the batch before the one formed last
+        ("class_tokens", "f8"),  # served to its class, over its weight, where a key reads it
+        ("service_class", "i4"),
         ("passes_waited", "i4"),  # times the queue was put in order while it waited
         ("times_passed", "i4"),  # admissions of others while it came first and did not fit
-        ("service_class", "i4"),
-        ("output_tokens", "i4"),  # longest output, what the trace asks for: hidden from policies
-        ("stop_reason", "i4"),  # the finish reason when it gets there
-        ("num_preemptions", "i4"),
-        ("num_recomputed_tokens", "i4"),  # computed tokens that preemptions threw away
-        ("class_tokens", "f8"),  # served to its class, over its weight, where a key reads it
-        ("status", "i1"),
-        ("finish_reason", "i1"),
-        ("preemptible", "i1"),
-        ("is_prefill_chunk", "i1"),  # its last batch left tokens of it to compute
-        ("in_flight_output", "i1"),  # the batch before the one formed last brings a token
-        ("missed", "i1"),  # its SLO can no longer be met
-    ],
-    align=True,
+        ("num_cached_tokens", "i4"),  # found in the prefix cache at its last admission or look
+        ("num_known_blocks", "i4"),  # of those held, leading ones known by their hash
+        ("table", "i4"),  # where the ids of its blocks are written
+    ]
 )
 
-# A running request: what each iteration looks at within a line of 64 bytes, then how it is shown
-# and what is looked at under some rules alone in another.
+# What of a request the batch before the one formed last holds: its tokens, or an output to come.
+NOT_IN_FLIGHT, IN_FLIGHT, BRINGS_OUTPUT = range(3)
+
+# A running request: what each iteration looks at, a line of a cache.
 SEAT = in_whole_lines(
     [
         ("prompt_tokens", "i4"),
         ("num_output_tokens", "i4"),
         ("num_computed_tokens", "i4"),
         ("num_blocks", "i4"),
-        ("num_scheduled_tokens", "i4"),
-        ("num_output_placeholders", "i4"),
+        ("num_scheduled_tokens", "i4"),  # in the batch formed last
         ("stop_at_tokens", "i4"),
+        ("row", "i4"),
         ("is_prefill_chunk", "i1"),
-        ("in_flight_output", "i1"),
+        ("in_flight", "i1"),
+        ("num_output_placeholders", "i1"),
         ("preemptible", "i1"),
         ("predicted_output_tokens", "f8"),
         ("first_token_s", "f8"),
         ("last_token_s", "f8"),
         ("tpot_slo_s", "f8"),
-        ("arrival_time_s", "f8"),
-        ("ttft_slo_s", "f8"),
-        ("lone_prefill_s", "f8"),
-        ("lasting", LASTING),
-        ("num_known_blocks", "i4"),
-        ("table", "i4"),
-        ("in_flight_tokens", "i4"),
-        ("output_tokens", "i4"),
-        ("row", "i4"),
     ]
 )
 SEAT_PROGRESS = (
     "num_output_tokens",
     "num_computed_tokens",
     "num_blocks",
-    "num_scheduled_tokens",
     "num_output_placeholders",
     "stop_at_tokens",
     "is_prefill_chunk",
-    "in_flight_output",
+    "in_flight",
     "last_token_s",
-    "num_known_blocks",
-    "table",
-    "in_flight_tokens",
 )
 """What is up to date in the seat of a running request, and not in its row."""
 

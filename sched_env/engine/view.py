@@ -13,7 +13,7 @@ from typing import Any
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.decide import tpot_slack_s
-from sched_env.engine.features import copy_rest, rise, show_progress
+from sched_env.engine.features import rise, show_progress, show_rest
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.engine.memory import (
     front_of,
@@ -27,6 +27,7 @@ from sched_env.engine.memory import (
     trace_of,
     waiter_at,
 )
+from sched_env.engine.prefetch import fetch_shown, fetch_waiter
 
 _URGENT_S = 0.5
 
@@ -36,6 +37,7 @@ def view(state: Any) -> None:
     """Write the observation of a server whose mask is up to date."""
     if state.viewed_at != state.observation_at:
         _forget_view(state)
+    _fetch_shown(state)
     out = globals_in(state)
     best = _best_density(state)
     _view_waiting(state, best, out)
@@ -47,6 +49,18 @@ def view(state: Any) -> None:
     state.viewed_clock_s = state.clock_s
     state.viewed_iteration = state.iteration
     state.viewed_free_blocks = state.free_blocks
+
+
+@compiled_part
+def _fetch_shown(state: Any) -> None:
+    """Ask for all that has to be shown anew at once, for it lies apart."""
+    running, num_running = running_of(state), state.num_running
+    if not _time_stood_still(state):
+        for k in range(min(state.num_front, state.num_waiting_slots)):
+            fetch_waiter(state, k)
+    if _running_changed(state):
+        for j in range(min(num_running, state.num_running_slots)):
+            fetch_shown(state, running[num_running - 1 - j].row)
 
 
 @compiled_part
@@ -65,6 +79,15 @@ def _forget_view(state: Any) -> None:
 def _time_stood_still(state: Any) -> bool:
     """Tell whether neither time nor an iteration has passed since the last observation."""
     return state.clock_s == state.viewed_clock_s and state.iteration == state.viewed_iteration
+
+
+@compiled_part
+def _running_changed(state: Any) -> bool:
+    """Tell whether running requests are to be shown anew.
+
+    Besides time only preemptions and ends change them, which give blocks back.
+    """
+    return not _time_stood_still(state) or state.free_blocks != state.viewed_free_blocks
 
 
 @compiled_part
@@ -187,14 +210,11 @@ def _part_of_free(blocks: int, free_blocks: int) -> float:
 
 @compiled_part
 def _view_running(state: Any, best: float) -> None:
-    """Write the running slots, from the end of the batch order.
-
-    Besides time only preemptions and ends change them, which give blocks back.
-    """
+    """Write the running slots, from the end of the batch order."""
     slots, mask = slots_in(state), mask_of(state)
     first, num_slots = state.num_waiting_slots, state.num_running_slots
     count = min(state.num_running, num_slots)
-    if not _time_stood_still(state) or state.free_blocks != state.viewed_free_blocks:
+    if _running_changed(state):
         _show_running(state, count)
         for j in range(count, state.num_running_viewed):
             _clear(slots[first + j])
@@ -208,17 +228,20 @@ def _view_running(state: Any, best: float) -> None:
 @compiled_part
 def _show_running(state: Any, count: int) -> None:
     """Show the running requests as they are now."""
-    slots, running, first = slots_in(state), running_of(state), state.num_waiting_slots
+    slots, running, requests = slots_in(state), running_of(state), requests_of(state)
     clock_s, free_blocks, pool = state.clock_s, state.free_blocks, state.num_blocks
     num_running, step = state.num_running, 1.0 / state.num_running_slots
+    first = state.num_waiting_slots
     for j in range(count):
         slot, seat = slots[first + j], running[num_running - 1 - j]
+        request = requests[seat.row]
         slot.present = 1.0
         slot.is_running = 1.0
         slot.rank = j * step
-        copy_rest(seat.lasting, slot.resting)
+        show_rest(request, slot.resting)
+        slot.resting.preemptible = seat.preemptible
         show_progress(seat, seat.num_blocks / pool, slot.resting)
-        _show_times(clock_s, seat, slot)
+        _show_times(clock_s, request, slot)
         slot.blocks_of_free = _part_of_free(seat.num_blocks, free_blocks)
         slot.tpot_slack = 0.0
         if seat.num_output_tokens > 0:

@@ -176,6 +176,7 @@ def _fill(state: Any, position: int, request: Any, key: float, second_key: float
     waiter.first_token_s = request.first_token_s
     waiter.allowed_s = request.tpot_slo_s * request.num_output_tokens
     show_rest(request, waiter.resting)
+    waiter.resting.preemptible = request.preemptible
     show_progress(request, request.whole_blocks / state.num_blocks, waiter.resting)
 
 
@@ -190,11 +191,12 @@ def dequeue(state: Any, position: int) -> None:
     """Take the request at a position of the front out of the waiting ones."""
     order = order_of(state)
     cell = order[position].cell
-    leave(state, requests_of(state)[front_of(state)[cell].row])
+    row = front_of(state)[cell].row
     last = state.num_front - 1
     for i in range(position, last):
         order[i] = order[i + 1]
     order[last].cell = cell
+    leave(state, requests_of(state)[row])
     state.num_front = last
     state.num_unmoved = min(state.num_unmoved, position)
     _refill(state)

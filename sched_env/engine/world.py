@@ -299,6 +299,11 @@ class World:
         places = np.flatnonzero(running["row"] == row)
         return running[places[0]] if places.size else self.requests[index, row]
 
+    def scheduled_tokens(self, index: int, row: int) -> int:
+        """Return the tokens of a request in the batch formed last."""
+        seats = self.seats(index)
+        return int(seats["num_scheduled_tokens"][seats["row"] == row].sum())
+
     def stop(self, row: int, tokens: int, reason: int) -> None:
         """Let a request of server 0 end after so many output tokens."""
         self.requests[0][row]["stop_at_tokens"] = tokens
@@ -373,12 +378,14 @@ class World:
         kernels.view_batch(self.address, observations, masks)
 
     def grow_rows(self, row_capacity: int) -> None:
-        """Make room for more requests; nothing else changes."""
+        """Make room for more requests, in the trace too; nothing else changes."""
         old, state, rows = self.arrays, self.state, self.row_capacity
         old_seats = int(state[0]["seat_capacity"])
         state["row_capacity"] = row_capacity
         state["seat_capacity"] = self._num_seats(state[0], row_capacity)
         new = self._by_capacity(1, state[0])
+        new["trace"] = records_of(row_capacity, TRACE)
+        new["trace"][:rows] = old.trace
         new["requests"][:, :rows] = old.requests
         new["seats"][:, : old.seats.shape[1]] = old.seats
         new["heaps"][:, :rows] = old.heaps[:, :rows]
@@ -476,11 +483,6 @@ def _memory_of(
     memory["key_at"], memory["key_jit_at"] = key_addresses
     memory["lane_key_at"], memory["lane_key_jit_at"] = lane_addresses
     return memory
-
-
-def no_trace() -> NDArray[Any]:
-    """Return an empty trace."""
-    return records_of(0, TRACE)
 
 
 def whole_trace(trace: NDArray[Any]) -> NDArray[Any]:

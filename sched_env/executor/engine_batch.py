@@ -32,8 +32,8 @@ class EngineBatch:
 
 def read_batch(world: World) -> EngineBatch:
     """Return the batch that server 0 has formed and not run yet."""
-    running = world.live(0, "running")
-    batch = running[running["num_scheduled_tokens"] > 0]
+    seats = world.seats(0)
+    batch = seats[seats["num_scheduled_tokens"] > 0]
     counts = batch["num_scheduled_tokens"].tolist()
     computed = batch["num_computed_tokens"].tolist()
     totals = (batch["prompt_tokens"] + batch["num_output_tokens"]).tolist()
@@ -45,7 +45,7 @@ def read_batch(world: World) -> EngineBatch:
     state = world.state[0]
     return EngineBatch(
         chunks=chunks,
-        rows=frozenset(running["row"].tolist()),
+        rows=frozenset(seats["row"].tolist()),
         prompt_tokens=tuple(batch["prompt_tokens"].tolist()),
         num_tokens=tuple(totals),
         num_blocks_used=int(state["num_blocks"]) - int(state["free_blocks"]),

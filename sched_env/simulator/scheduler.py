@@ -24,10 +24,11 @@ from sched_env.engine.records import (
     NOT_ENDED,
     STATUS_NAMES,
     STOP,
+    TRACE,
     VICTIM_TAIL,
 )
 from sched_env.engine.setup import scheduler_settings
-from sched_env.engine.world import World, no_trace, records_of, whole_trace
+from sched_env.engine.world import World, records_of, whole_trace
 from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.policy.keys import Heuristic
 from sched_env.simulator.id_order import IdOrder
@@ -138,7 +139,7 @@ class Scheduler:
         self._sample = sample_fn or _count_outputs
         self._eos_token_id = eos_token_id
         self._order = _ORDERS[self.config.policy]
-        trace = no_trace()
+        trace = records_of(_FIRST_ROWS, TRACE)  # knows the prompts by their content
         cost = records_of(1, COST)
         self._world = World(
             1,
@@ -252,9 +253,9 @@ class Scheduler:
     def _note_content(self, row: int, hash_ids: Sequence[int]) -> None:
         if not self.config.enable_prefix_caching or len(hash_ids) == 0:
             return
-        request = self._world.requests[0, row]
-        request["first_hash"] = self._world.add_hash_ids(hash_ids)
-        request["num_hashes"] = len(hash_ids)
+        first_hash = self._world.add_hash_ids(hash_ids)
+        source = self._world.arrays.trace[row]
+        source["first_hash"], source["num_hashes"] = first_hash, len(hash_ids)
 
     def schedule(self) -> dict[Hashable, int]:
         """Form the next batch and return its tokens by request id, in batch order (a copy).
@@ -269,8 +270,8 @@ class Scheduler:
                 "the next one (async_scheduling=True lets a second one fly)"
             )
         kernels.schedule_one(self._world.address)
-        running = self._world.live(0, "running")
-        batch = running[running["num_scheduled_tokens"] > 0]
+        seats = self._world.seats(0)
+        batch = seats[seats["num_scheduled_tokens"] > 0]
         rows, tokens = batch["row"].tolist(), batch["num_scheduled_tokens"].tolist()
         complete = batch["row"][batch["is_prefill_chunk"] == 0].tolist()
         self._in_flight.append(_Batch(rows, complete))
@@ -372,7 +373,7 @@ class Scheduler:
         computed = int(request["num_computed_tokens"])
         is_p07 = self.config.rules == "p07"
         if is_p07 and self._in_flight:
-            computed -= int(request["num_scheduled_tokens"])
+            computed -= self._world.scheduled_tokens(0, row)
         status = STATUS_NAMES[int(request["status"])]
         return RequestView(
             request_id=self._ids[row],
