@@ -35,21 +35,28 @@ def _source_hash(folder: str) -> str:
     digest.update((_PACKAGE / "code_parts.py").read_bytes())
     digest.update(f"{numba.__version__}|{llvmlite.binding.get_host_cpu_name()}".encode())
     for name in sorted({*_CORE_FOLDERS, *_CALLED_FROM.get(folder, ()), folder}):
-        for path in sorted((_PACKAGE / name).glob("*.py")):
-            text = path.read_bytes()
-            if name == "engine" or b"sched_env.compiled" in text:
-                digest.update(path.name.encode())
-                digest.update(text)
+        digest.update(_folder_hash(_PACKAGE / name))
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _folder_hash(folder: Path) -> bytes:
+    """Return a hash of the sources in a folder that kernels can depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        text = path.read_bytes()
+        if folder.name == "engine" or b"sched_env.compiled" in text:
+            digest.update(path.name.encode())
+            digest.update(text)
+    return digest.digest()
 
 
 def _is_writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
     except OSError:
         return False
+    return os.access(folder, os.W_OK)
 
 
 @functools.cache

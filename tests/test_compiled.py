@@ -35,6 +35,7 @@ def name_of(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "__file__", str(package / "compiled.py"))
 
     def name(folder="engine"):
+        compiling._folder_hash.cache_clear()
         return compiling._source_hash.__wrapped__(folder)
 
     name.package = package
