@@ -31,13 +31,13 @@ from sched_env.agents.teachers import (
     NUM_TRIALS,
     TaughtCondition,
     Teacher,
-    best_teacher,
+    best_teachers,
     least_computed,
     serve_together,
     taught_conditions,
     teachers_of,
 )
-from sched_env.agents.widening import widened
+from sched_env.agents.widening import shown, widened
 from sched_env.config import EnvConfig
 from sched_env.config.experiment import CloningConfig
 from sched_env.config.tuning import TuningConfig
@@ -49,7 +49,7 @@ from sched_env.simulator.simulate import seen_by
 NUM_ROUNDS = 3
 
 _NUM_EPOCHS = 6
-_MINIBATCH_SIZE = 1024
+_MINIBATCH_SIZE = 512
 _LEARNING_RATE = 2e-3
 _FIRST_DRAW = 2**30 + 1
 _NOBODY = -1
@@ -134,6 +134,8 @@ def clone(
         TraceError: A trace cannot be read or is too short.
     """
     given, specialist = policy, None
+    if cloning.num_waiting_slots is not None:
+        policy = shown(policy, cloning.num_waiting_slots)
     if cloning.prior is not None:
         policy, specialist = around_score(policy, prior_score(cloning.prior)), policy
     if cloning.hidden_size is not None:
@@ -142,7 +144,8 @@ def clone(
     tuned = tuning.replace(stretches=cloning.stretches)
     conditions = taught_conditions(seen_by(policy, env), tuned)
     lessons = [
-        _Lesson(one, best_teacher(choices, one, seed), _share(one, cloning)) for one in conditions
+        _Lesson(one, teacher, _share(one, cloning))
+        for one, teacher in zip(conditions, best_teachers(choices, conditions, seed), strict=True)
     ]
     student, states = _learned(policy, lessons, seed)
     agreed = student.act(states.observations, states.masks) == states.actions
@@ -203,10 +206,12 @@ def _looks(
     env: EnvConfig, tuning: TuningConfig, seed: int, policies: Sequence[ExportedPolicy]
 ) -> list[float]:
     """Return the weighted goodput of policies on the validation scenarios of a search."""
-    source = ScenarioSource(seen_by(policies[0], env), tuning, "validation")
-    conditions = source.draw(tuning.validation_scenarios, seed, VALIDATION_DRAW)
-    scenarios = ScenarioSet(conditions, policies[0], Budget())
-    return [scenarios.outcome(policy).goodput for policy in policies]
+    looks = []
+    for policy in policies:
+        source = ScenarioSource(seen_by(policy, env), tuning, "validation")
+        conditions = source.draw(tuning.validation_scenarios, seed, VALIDATION_DRAW)
+        looks.append(ScenarioSet(conditions, policy, Budget()).outcome(policy).goodput)
+    return looks
 
 
 def _imitate(actor: Any, states: States, first_victim: int) -> None:

@@ -1,9 +1,11 @@
 """Teachers: who serves best under each condition, by trial on the training split.
 
 A condition is a trace, its lengths as recorded or stretched, an SLO tightness and a KV pool.
-Whoever does best on some pieces of it teaches there: the policy as it is, or at one fixed prefill
-level, or another that is given as specialist, or a greedy rule that admits whatever fits at the
-full level. All of them preempt the request that has computed least, for that throws least away.
+Whoever does best on some pieces of it teaches there: the policy as it is, or at the full prefill
+level, or another that is given as specialist, or weighted shortest job first at the full level.
+Two of them are tried as patient ones too, which admit nobody but the request with least slack, and
+keep what is free for it until it fits: where small requests keep coming, a large one would find no
+room. All of them preempt the request that has computed least, for that throws least away.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from sched_env.agents.score_search.scenarios import Condition, ScenarioSource
 from sched_env.config import EnvConfig
 from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.metrics.slo import goodput_weighted
+from sched_env.policy.card import ObservationSchema
 from sched_env.policy.parts import Part, PartsPolicy, Scores
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.policy.scores import linear_score
@@ -35,13 +38,16 @@ OWN_RULE = "own"
 SPECIALIST = "specialist"
 """Name of another policy among the teachers."""
 
+GREEDY = "weighted_sjf"
+"""Name of the rule that admits whatever fits, shortest weighted job first."""
+
+PATIENT = "patient"
+"""What stands before the name of who waits for the request with least slack to fit."""
+
 _CHOICE_DRAW = 2**30
 _SURE = 1.5
 """Standard errors by which a gain has to exceed 0."""
-_GREEDY_ORDERS: Mapping[str, Mapping[str, float]] = {
-    "weighted_sjf": {"density": 5.0},
-    "least_slack": {"short_slack": -1.0, "middle_slack": -2.0, "long_slack": -8.0},
-}
+_ALMOST_1 = 1.0 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,76 @@ class FixedLevel:
         logits = np.zeros(masks.shape, np.float32)
         logits[:, : len(self.levels)] = -np.abs(np.array(self.levels) - self.wanted)
         return logits
+
+
+@dataclass(frozen=True)
+class LeastSlack:
+    """Prefers the waiting request that can wait least.
+
+    That is how long until its first token would be too late, or, once tokens are out, the next.
+
+    Attributes:
+        seen: What it is shown.
+    """
+
+    seen: ObservationSchema
+
+    def logits(self, observations: NDArray[Any], masks: NDArray[Any]) -> NDArray[np.float32]:
+        """Return logits (N, num_actions): minus the slack in seconds; 0 for other actions."""
+        long, middle, short, pace, outputs = waiting_slots(
+            self.seen,
+            observations,
+            *("long_slack", "middle_slack", "short_slack", "tpot_slack", "outputs"),
+        )
+        first_s = np.where(np.abs(middle) < 1.0, 2.0 * middle, 8.0 * long)
+        first_s = np.where(np.abs(short) < 1.0, 0.5 * short, first_s)
+        pace = np.clip(pace, -_ALMOST_1, _ALMOST_1)
+        next_s = 0.5 * pace / (1.0 - np.abs(pace))
+        logits = np.zeros(masks.shape, np.float32)
+        first = self.seen.num_levels
+        slack_s = np.where(outputs > 0.0, next_s, first_s)
+        logits[:, first : first + self.seen.num_waiting_slots] = -slack_s
+        return logits
+
+
+@dataclass(frozen=True)
+class HeadOfLine:
+    """Decides as another does, but admits nobody but the first of an order, once it fits.
+
+    Attributes:
+        base: Who decides.
+        order: Whose turn it is to be admitted.
+        seen: What both are shown.
+    """
+
+    base: Decider
+    order: Scores
+    seen: ObservationSchema
+
+    def act(self, observations: NDArray[Any], masks: NDArray[Any]) -> NDArray[np.int64]:
+        """Choose one action for each row."""
+        first = self.seen.num_levels
+        last = first + self.seen.num_waiting_slots
+        present = waiting_slots(self.seen, observations, "present")[0] > 0.0
+        order = self.order.logits(observations, masks)[:, first:last]
+        head = np.where(present, order, -np.inf).argmax(axis=1)
+        left = masks.copy()
+        left[:, first:last] = 0
+        rows = np.arange(len(masks))
+        left[rows, first + head] = masks[rows, first + head]
+        nothing = ~left.any(axis=1)
+        left[nothing] = masks[nothing]
+        return self.base.act(observations, left)
+
+
+def waiting_slots(
+    seen: ObservationSchema, observations: NDArray[Any], *names: str
+) -> list[NDArray[Any]]:
+    """Return the named features of the waiting slots, each (N, K)."""
+    features = [feature.name for feature in seen.slot_features]
+    slots = observations[:, : seen.num_waiting_slots * len(features)]
+    slots = slots.reshape(len(observations), seen.num_waiting_slots, len(features))
+    return [slots[:, :, features.index(name)] for name in names]
 
 
 class TaughtCondition(NamedTuple):
@@ -141,36 +217,50 @@ def teachers_of(
             parts["level"] = level
         return PartsPolicy(base.name, base, parts)
 
-    levels = seen.prefill_levels
-    made = {OWN_RULE: variant(policy)}
-    for level in levels[1:]:
-        made[f"level {level:g}"] = variant(policy, level=FixedLevel(levels, level))
+    greedy = linear_score(
+        GREEDY, admit={"density": 5.0}, preempt={}, layout=seen, screen=policy.card.screen
+    )
+    full = seen.prefill_levels[-1]
+    made: dict[str, Decider] = {
+        OWN_RULE: variant(policy),
+        f"level {full:g}": variant(policy, level=FixedLevel(seen.prefill_levels, full)),
+        GREEDY: variant(greedy),
+    }
+    for name in (OWN_RULE, GREEDY):
+        made[f"{PATIENT} {name}"] = HeadOfLine(made[name], LeastSlack(seen), seen)
     if specialist is not None:
         made[SPECIALIST] = variant(specialist)
-    for name, admit in _GREEDY_ORDERS.items():
-        order = linear_score(name, admit=admit, preempt={}, layout=seen, screen=policy.card.screen)
-        made[name] = variant(order)
     return made
 
 
-def best_teacher(choices: Mapping[str, Decider], condition: TaughtCondition, seed: int) -> Teacher:
-    """Return who does best on pieces of one condition; the first where nobody surely does better.
+def best_teachers(
+    choices: Mapping[str, Decider], conditions: Sequence[TaughtCondition], seed: int
+) -> list[Teacher]:
+    """Return who does best on pieces of each condition; the first where nobody surely does better.
 
     Sure is a mean gain of some standard errors.
     """
-    pieces = condition.source.draw(NUM_TRIALS, seed, _CHOICE_DRAW)
+    pieces = [one.source.draw(NUM_TRIALS, seed, _CHOICE_DRAW) for one in conditions]
+    together = [piece for few in pieces for piece in few]
     goodputs = {
-        name: np.array([goodput_weighted(one) for one in serve_together(pieces, decider)])
+        name: np.array([goodput_weighted(one) for one in serve_together(together, decider)])
         for name, decider in choices.items()
     }
-    gains = {name: found - goodputs[next(iter(choices))] for name, found in goodputs.items()}
-    sure = {
-        name: float(np.mean(one)) - _SURE * float(np.std(one)) / NUM_TRIALS**0.5
-        for name, one in gains.items()
+    gains = {
+        name: (found - goodputs[next(iter(choices))]).reshape(len(conditions), NUM_TRIALS)
+        for name, found in goodputs.items()
     }
-    best = max(choices, key=lambda name: sure[name])
-    gain = float(np.mean(gains[best]))
-    return Teacher(pieces[0].env, condition.stretch, best, choices[best], gain)
+    found = []
+    for index, condition in enumerate(conditions):
+        sure = {
+            name: float(np.mean(one[index])) - _SURE * float(np.std(one[index])) / NUM_TRIALS**0.5
+            for name, one in gains.items()
+        }
+        best = max(choices, key=lambda name: sure[name])
+        gain = float(np.mean(gains[best][index]))
+        env = pieces[index][0].env
+        found.append(Teacher(env, condition.stretch, best, choices[best], gain))
+    return found
 
 
 def serve_together(pieces: Sequence[Condition], decider: Decider) -> list[NDArray[Any]]:

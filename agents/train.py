@@ -40,7 +40,7 @@ from sched_env.agents.export import (
 )
 from sched_env.agents.logs import make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
-from sched_env.agents.parity import visited_parity
+from sched_env.agents.parity import Parity, visited_parity
 from sched_env.agents.policies import policy_parts
 from sched_env.agents.prior_sources import prior_parameters, prior_score
 from sched_env.agents.run_folder import RunFolder, open_run_folder
@@ -66,6 +66,7 @@ from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import write_policy
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
+from sched_env.simulator.simulate import seen_by
 
 
 @dataclass(frozen=True)
@@ -365,7 +366,7 @@ class TrainingRun:
         if self.experiment.polish_iterations or self.experiment.cloning.pieces:
             trained = torch_actor(policy)
         write_policy(self.folder.policy, policy.weights, policy.card)
-        parity = visited_parity(self.env, trained, self.folder.policy)
+        parity = self._parity(policy, trained)
         summary = {
             "experiment": self.experiment.name,
             "seed": self.experiment.seed,
@@ -378,6 +379,17 @@ class TrainingRun:
         }
         write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
+
+    def _parity(self, policy: ExportedPolicy, trained: MaskedActor) -> Parity:
+        """Compare the export with the trained network, in an environment that shows as much."""
+        seen, own = seen_by(policy, self.experiment.env), self.experiment.env.observation
+        if seen.observation.num_waiting_slots == own.num_waiting_slots:
+            return visited_parity(self.env, trained, self.folder.policy)
+        env = make_sb3_vec_env(seen, self.env.num_envs, self.experiment.seed)
+        try:
+            return visited_parity(env, trained, self.folder.policy)
+        finally:
+            env.close()
 
     def _cloned(self, policy: ExportedPolicy) -> ExportedPolicy:
         """Return the policy after it has learned from a teacher for each condition."""

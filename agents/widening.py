@@ -1,4 +1,7 @@
-"""A wider pointer network that decides as a narrower one does (Chen et al., Net2Net, 2016)."""
+"""What a policy is made larger by: more hidden units, or more waiting requests to look at.
+
+A wider pointer network decides as the narrower one does (Chen et al., Net2Net, 2016).
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,16 @@ def widened(policy: ExportedPolicy, hidden_size: int, seed: int) -> ExportedPoli
         else:
             weights[name] = _grown(weights[name], shape, rng)
     return ExportedPolicy(card, weights)
+
+
+def shown(policy: ExportedPolicy, num_waiting_slots: int) -> ExportedPolicy:
+    """Return a policy that is shown another number of waiting requests.
+
+    What scores a slot scores any number of them; where all that wait were shown before, only their
+    rank and what is told of all slots together are other numbers now.
+    """
+    seen = policy.card.observation.model_copy(update={"num_waiting_slots": num_waiting_slots})
+    return ExportedPolicy(policy.card.model_copy(update={"observation": seen}), policy.weights)
 
 
 def _grown(

@@ -25,6 +25,7 @@ from sched_env.agents.score_search.scenarios import (
 )
 from sched_env.agents.score_search.space import ScoreSpace
 from sched_env.agents.score_search.weights import WeightSpace
+from sched_env.agents.widening import shown
 from sched_env.config import EnvConfig
 from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import TuningConfig
@@ -113,6 +114,9 @@ def search(
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
+    if tuning.num_waiting_slots is not None:
+        seen = env.observation.replace(num_waiting_slots=tuning.num_waiting_slots)
+        env = env.replace(observation=seen)
     space, budget = ScoreSpace(layout_of(env), env.observation.screen), Budget()
     keeper = evolve(space, env, tuning, seed, budget, progress, objective)
     card = _training(env, tuning, seed, keeper, budget)
@@ -141,6 +145,8 @@ def polish(
         ModuleNotFoundError: The extra ``tune`` is not installed.
         PolicyError: The policy is of another kind, or does not fit the environment.
     """
+    if tuning.num_waiting_slots is not None:
+        policy = shown(policy, tuning.num_waiting_slots)
     space, budget = WeightSpace(policy), Budget()
     keeper = evolve(space, seen_by(policy, env), tuning, seed, budget, progress, objective)
     best = [look for look in keeper.looks if look.is_best][-1]

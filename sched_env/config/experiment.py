@@ -85,6 +85,9 @@ class CloningConfig(ConfigModel):
     hidden_size: Count | None = None
     """Hidden units of each layer that the network is widened to before; null: as many as it has."""
 
+    num_waiting_slots: Count | None = None
+    """Waiting requests that it is shown from then on; null: as many as before."""
+
 
 class ExperimentConfig(ConfigModel):
     """Everything that decides a training run."""

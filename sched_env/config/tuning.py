@@ -56,6 +56,10 @@ class TuningConfig(ConfigModel):
     stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
     """Multiples of the traces' lengths, drawn per scenario."""
 
+    num_waiting_slots: Count | None = None
+    """Waiting requests that candidates are shown; null: as many as the environment shows, or as the
+    policy that the search goes on from was shown."""
+
     step_size: Positive = 0.1
     """First standard deviation of the search, in units of each weight's own scale."""
 

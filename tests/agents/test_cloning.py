@@ -32,6 +32,7 @@ ENV = EnvConfig(trace=("azure_code",), observation={"num_waiting_slots": 6, "num
 SMALL = TuningConfig(
     loads=(1.0,), slo_factors=(1.0, 0.6), requests_per_scenario=60, validation_scenarios=6
 )
+PIECES = 8
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def network() -> ExportedPolicy:
 
 @pytest.fixture(scope="module")
 def cloned(network):
-    return clone(network, ENV, SMALL, seed=1, cloning=CloningConfig(pieces=2))
+    return clone(network, ENV, SMALL, seed=1, cloning=CloningConfig(pieces=PIECES))
 
 
 def test_what_does_better_on_the_validation_split_is_kept_and_the_card_tells_the_cost(
@@ -75,14 +76,14 @@ def test_what_does_better_on_the_validation_split_is_kept_and_the_card_tells_the
     assert changed == (after > before)
     assert training["run"] == "made"
     assert 0.5 < training["clone_agreement"] <= 1.0
-    runs = 2 * NUM_TRIALS * len(teachers_of(network)) + NUM_ROUNDS * 2 * 2 + 2 * 6
+    runs = 2 * NUM_TRIALS * len(teachers_of(network)) + NUM_ROUNDS * 2 * PIECES + 2 * 6
     assert training["clone_requests"] == 60 * runs
     same = [name for name in network.weights if name.startswith("prior.")]
     assert all(np.array_equal(cloned.policy.weights[k], network.weights[k]) for k in same)
 
 
 def test_cloning_repeats_itself(cloned, network):
-    again = clone(network, ENV, SMALL, seed=1, cloning=CloningConfig(pieces=2))
+    again = clone(network, ENV, SMALL, seed=1, cloning=CloningConfig(pieces=PIECES))
     assert again.goodputs == cloned.goodputs
     for name, tensor in cloned.policy.weights.items():
         assert np.array_equal(again.policy.weights[name], tensor)
@@ -94,17 +95,20 @@ def test_another_prior_may_take_over_and_the_network_may_grow(network):
         stretches=({}, {"output": 2.0}),
         prior="pretrained/tuned_stretched",
         hidden_size=12,
+        num_waiting_slots=9,
     )
     small = SMALL.replace(validation_scenarios=2)
     result = clone(network, ENV, small, seed=1, cloning=cloning)
     assert [one.stretch.output for one in result.teachers] == [1.0, 1.0, 2.0, 2.0]
     card = result.policy.card
-    taught = 4 * NUM_TRIALS * (len(teachers_of(network)) + 1) + NUM_ROUNDS * 2 * (2 + 1) + 2 * 2
+    trials = 4 * NUM_TRIALS * len(teachers_of(network, specialist=network))
+    taught = trials + NUM_ROUNDS * 2 * (2 + 1) + 2 * 2
     assert card.training["clone_requests"] == 60 * taught
     score = resolve_policy("pretrained/tuned_stretched")
     before, after = result.goodputs
     assert (card.architecture.hidden_size == 12) == (after > before)
     if after > before:
+        assert card.observation.num_waiting_slots == 9
         assert card.training["prior"] == "tuned_stretched"
         assert card.training["prior_search_requests"] == score.card.training["search_requests"]
         for name, tensor in score.weights.items():

@@ -175,7 +175,7 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
         conditions={"slo_factors": [1.0, 0.7]},
         tuning=tuning,
         polish_iterations=2,
-        cloning={"pieces": 1},
+        cloning={"pieces": 1, "num_waiting_slots": 5},
     )
     result = train(experiment, tmp_path / "run")
     assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000
@@ -186,6 +186,8 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
     assert training["polish_iterations"] == 2
     assert training["validation_goodput"] >= training["validation_goodput_before_polish"]
     assert training["clone_states"] > 0
+    kept = training["validation_goodput"] > training["validation_goodput_before_cloning"]
+    assert (policy.card.observation.num_waiting_slots == 5) == kept
     assert len((tmp_path / "run/teachers.csv").read_text().splitlines()) == 3
     looks = (tmp_path / "run/polish.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in looks] == ["iteration", "0", "1", "2"]

@@ -9,7 +9,9 @@ from sched_env.agents.score_search.scenarios import ScenarioSource
 from sched_env.agents.teachers import (
     OWN_RULE,
     FixedLevel,
-    best_teacher,
+    HeadOfLine,
+    LeastSlack,
+    best_teachers,
     serve_together,
     taught_conditions,
     teachers_csv,
@@ -17,8 +19,9 @@ from sched_env.agents.teachers import (
 )
 from sched_env.config import EnvConfig, TuningConfig
 from sched_env.config.tuning import StretchConfig
-from sched_env.engine.layout import PREFILL_LEVELS
+from sched_env.engine.layout import PREFILL_LEVELS, Layout
 from sched_env.metrics.preemption import num_recomputed_tokens
+from sched_env.policy.card import ObservationSchema
 from sched_env.policy.parts import PartsPolicy
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.scores import linear_score
@@ -59,10 +62,13 @@ def test_servers_side_by_side_do_as_each_does_alone():
 def test_the_best_teacher_surely_gains():
     choices = teachers_of(POLICY)
     assert next(iter(choices)) == OWN_RULE
-    condition = taught_conditions(ENV, SMALL.replace(stretches=(LONG,)))[0]
-    teacher = best_teacher(choices, condition, seed=0)
-    assert teacher.rule in choices
-    assert teacher.gain > 0.0 or teacher.rule == OWN_RULE
+    conditions = taught_conditions(ENV, SMALL.replace(stretches=(LONG,)))
+    teachers = best_teachers(choices, conditions, seed=0)
+    assert len(teachers) == len(conditions)
+    assert all(one.rule in choices for one in teachers)
+    assert all(one.gain > 0.0 or one.rule == OWN_RULE for one in teachers)
+    teacher = teachers[0]
+    assert best_teachers(choices, conditions[:1], seed=0)[0].gain == teacher.gain
     header, row = teachers_csv([teacher]).splitlines()
     assert header == "trace,prompt_factor,output_factor,slo_factor,num_blocks,teacher,gain"
     assert row.startswith(f"azure_code,2,3,1,4000,{teacher.rule},")
@@ -91,3 +97,58 @@ def test_a_fixed_level_is_the_nearest_legal_one(wanted, legal, level):
     logits = FixedLevel(PREFILL_LEVELS, wanted).logits(np.zeros((1, 3), np.float32), masks)
     assert np.where(masks[0], logits[0], -9.0)[:4].argmax() == level
     assert not logits[0, 4:].any()
+
+
+SEEN = ObservationSchema.from_layout(Layout(3, 2))
+FEATURES = [feature.name for feature in SEEN.slot_features]
+
+
+def observation(*slots: dict[str, float]) -> np.ndarray:
+    """Return an observation (1, size) with these waiting slots, 0 elsewhere."""
+    observations = np.zeros((1, Layout(3, 2).public_size), np.float32)
+    for index, slot in enumerate(slots):
+        for name, value in {"present": 1.0, **slot}.items():
+            observations[0, index * len(FEATURES) + FEATURES.index(name)] = value
+    return observations
+
+
+def waits(slack_s: float) -> dict[str, float]:
+    """Return a slot whose first token has to be begun in ``slack_s``."""
+    scales_s = {"short_slack": 0.5, "middle_slack": 2.0, "long_slack": 8.0}
+    return {name: float(np.clip(slack_s / scale, -1, 1)) for name, scale in scales_s.items()}
+
+
+def test_slack_is_that_of_the_first_token_or_of_the_next_one():
+    masks = np.ones((1, SEEN.num_actions), np.int8)
+    preempted = {**waits(-3.0), "outputs": 0.5, "tpot_slack": 0.5}  # 0.5 s
+    shown = observation(waits(0.25), preempted, waits(6.0))
+    logits = LeastSlack(SEEN).logits(shown, masks)[0]
+    first = SEEN.num_levels
+    np.testing.assert_allclose(logits[first : first + 3], [-0.25, -0.5, -6.0], rtol=1e-5)
+    assert not logits[:first].any()
+    assert not logits[first + 3 :].any()
+
+
+@pytest.mark.parametrize(
+    ("legal", "action"),
+    [
+        ([3, 4, 5, 6], 5),  # the second slot has least slack and fits
+        ([3, 4, 6], 3),  # it does not fit: nobody is admitted
+        ([4, 6], 4),  # only admissions are legal: whoever fits
+    ],
+)
+def test_who_waits_for_the_head_admits_nobody_else(legal, action):
+    masks = np.zeros((1, SEEN.num_actions), np.int8)
+    masks[0, legal] = 1
+    greedy = linear_score("any", admit={"present": 1.0}, preempt={}, layout=Layout(3, 2))
+    patient = HeadOfLine(greedy, LeastSlack(SEEN), SEEN)
+    shown = observation(waits(1.5), waits(0.2), waits(4.0))
+    assert patient.act(shown, masks).tolist() == [action]
+
+
+def test_nobody_waits_where_nobody_is_shown():
+    masks = np.zeros((1, SEEN.num_actions), np.int8)
+    masks[0, 3] = 1
+    greedy = linear_score("any", admit={"present": 1.0}, preempt={}, layout=Layout(3, 2))
+    patient = HeadOfLine(greedy, LeastSlack(SEEN), SEEN)
+    assert patient.act(observation(), masks).tolist() == [3]

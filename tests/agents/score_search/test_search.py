@@ -67,6 +67,12 @@ def test_an_objective_that_cares_for_the_tail_keeps_a_shorter_one(env, found):
     assert latency.worth(0.8, math.nan) == 0.8
 
 
+def test_candidates_may_be_shown_more(env):
+    none = SMALL.replace(iterations=1, population=4, scenarios=1, validation_scenarios=1)
+    more = search(env, none.replace(num_waiting_slots=11), seed=3).policy
+    assert more.card.observation.num_waiting_slots == 11
+
+
 def test_the_best_mean_on_the_validation_split_is_kept(found):
     goodputs = [look.validation_goodput for look in found.looks]
     assert [look.iteration for look in found.looks] == [0, 2, 4]
@@ -138,10 +144,11 @@ def test_the_command_writes_a_policy_that_evaluates(tmp_path: Path, capsys):
 def test_the_command_goes_on_from_a_policy(tmp_path: Path, capsys, env, found):
     start = write_policy(tmp_path / "start", found.policy.weights, found.policy.card)
     small = ["tuning.population=4", "tuning.scenarios=2", "tuning.validation_scenarios=2"]
-    small += ["env.observation.num_waiting_slots=8", "--iterations", "1"]
+    small += ["tuning.num_waiting_slots=5", "--iterations", "1"]
     out = tmp_path / "more"
     options = ["--start", str(start), "--out", str(out)]
     assert main(["tune", "experiment/azure_code", *small, *options]) == 0
+    assert resolve_policy(out).card.observation.num_waiting_slots == 5
     training = resolve_policy(out).card.training
     spent = found.policy.card.training["search_requests"]
     assert training["search_requests"] == spent + training["polish_requests"]
