@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from sched_env.errors import ConfigError, run_module
 from sched_env.evaluation.files import replacing
+from sched_env.policy.runtime import load_policy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,15 +75,13 @@ def _polish(run: Path) -> list[tuple[float, float]]:
 
 def _cloning(run: Path, num_requests: float) -> list[tuple[float, float]]:
     """Return goodput before and after the cloning, which follows so many requests of a search."""
-    file = run / "policy" / "config.json"
-    card = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    training = card.get("training", {})
+    folder = run / "policy"
+    training = load_policy(folder).card.training if folder.is_dir() else {}
     if "clone_requests" not in training:
         return []
-    before, after = (
-        float(training[f"validation_goodput{when}"]) for when in ("_before_cloning", "")
-    )
-    return [(num_requests, before), (num_requests + float(training["clone_requests"]), after)]
+    names = ("clone_requests", "validation_goodput_before_cloning", "validation_goodput")
+    spent, before, after = (float(str(training[name])) for name in names)
+    return [(num_requests, before), (num_requests + spent, after)]
 
 
 def _draw(

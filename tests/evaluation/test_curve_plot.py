@@ -9,6 +9,8 @@ import pytest
 
 from sched_env.errors import ConfigError
 from sched_env.evaluation.curve_plot import main, plot_curves
+from sched_env.policy.format import write_policy
+from sched_env.policy.scores import linear_score
 
 pytest.importorskip("matplotlib")
 
@@ -44,8 +46,8 @@ def test_what_the_cloning_changed_is_drawn_after_the_search(tmp_path: Path) -> N
         "validation_goodput_before_cloning": 0.92,
         "validation_goodput": 0.95,
     }
-    (run / "policy").mkdir()
-    (run / "policy" / "config.json").write_text(json.dumps({"training": training}))
+    score = linear_score("cloned", admit={"density": 5.0}, preempt={}, training=training)
+    write_policy(run / "policy", score.weights, score.card)
     plot_curves([run], tmp_path / "after.png")
     assert (tmp_path / "before.png").read_bytes() != (tmp_path / "after.png").read_bytes()
 
