@@ -61,8 +61,10 @@ def run(arguments: SimulateArguments) -> None:
     from sched_env.metrics.summary import summarize
     from sched_env.policy.registry import resolve_policy
     from sched_env.simulator import simulate
+    from sched_env.simulator.simulate import check_seed
     from sched_env.workload import read_trace
 
+    check_seed(arguments.seed)
     policy = resolve_policy(arguments.policy)
     table = read_trace(arguments.trace).split(arguments.split)
     if arguments.out:
