@@ -73,7 +73,8 @@ class FixedLevel:
 class LeastSlack:
     """Prefers the waiting request that can wait least.
 
-    That is how long until its first token would be too late, or, once tokens are out, the next.
+    That is how long until its first token would be too late, or, once tokens are out, the next;
+    beyond 8 s all first tokens are alike, as in the observation, and the first slot wins.
 
     Attributes:
         seen: What it is shown.
@@ -101,7 +102,7 @@ class LeastSlack:
 
 @dataclass(frozen=True)
 class HeadOfLine:
-    """Decides as another does, but admits nobody but the first of an order, once it fits.
+    """Decides as another does, but admits nobody but the first of an order, once it is legal.
 
     Attributes:
         base: Who decides.
@@ -158,7 +159,7 @@ class Teacher:
     Attributes:
         env: The condition.
         stretch: What the lengths of its trace are multiplied by.
-        rule: Name of what decides: ``own``, ``level 0.5``, ``specialist`` or a greedy order.
+        rule: Name of what decides, as in `teachers_of`.
         policy: What decides.
         gain: Its weighted goodput over that of the policy itself, on the training pieces.
     """

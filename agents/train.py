@@ -385,7 +385,12 @@ class TrainingRun:
         seen, own = seen_by(policy, self.experiment.env), self.experiment.env.observation
         if seen.observation.num_waiting_slots == own.num_waiting_slots:
             return visited_parity(self.env, trained, self.folder.policy)
-        env = make_sb3_vec_env(seen, self.env.num_envs, self.experiment.seed)
+        env = make_sb3_vec_env(
+            seen,
+            self.env.num_envs,
+            self.experiment.seed,
+            conditions=self.experiment.conditions,
+        )
         try:
             return visited_parity(env, trained, self.folder.policy)
         finally:

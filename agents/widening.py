@@ -1,4 +1,4 @@
-"""What a policy is made larger by: more hidden units, or more waiting requests to look at.
+"""A policy of another size: with more hidden units, or other numbers of waiting requests to see.
 
 A wider pointer network decides as the narrower one does (Chen et al., Net2Net, 2016).
 """

@@ -9,11 +9,11 @@ import pydantic
 from sched_env.config.cost import DEFAULT_PRESET, ServerCost, TwoRegimeCost
 from sched_env.config.model import (
     ConfigModel,
-    Count,
     CountOrZero,
     Flag,
     NonNegative,
     Positive,
+    SlotCount,
     Text,
 )
 from sched_env.config.scheduler import SchedulerConfig
@@ -47,10 +47,10 @@ Names = Annotated[
 class ObservationConfig(ConfigModel):
     """What the agent sees."""
 
-    num_waiting_slots: Count = 24
+    num_waiting_slots: SlotCount = 24
     """Waiting requests shown one by one; those beyond are summed up in the global features."""
 
-    num_running_slots: Count = 8
+    num_running_slots: SlotCount = 8
     """Running requests shown as candidates for preemption."""
 
     screen: Screen = "weighted_sjf"

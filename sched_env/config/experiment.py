@@ -16,6 +16,7 @@ from sched_env.config.model import (
     NonNegative,
     Positive,
     Seed,
+    SlotCount,
     Text,
 )
 from sched_env.config.tuning import StretchConfig, TuningConfig
@@ -85,8 +86,8 @@ class CloningConfig(ConfigModel):
     hidden_size: Count | None = None
     """Hidden units of each layer that the network is widened to before; null: as many as it has."""
 
-    num_waiting_slots: Count | None = None
-    """Waiting requests that it is shown from then on; null: as many as before."""
+    num_waiting_slots: SlotCount | None = None
+    """Waiting requests that it is shown from then on, more or fewer; null: as many as before."""
 
 
 class ExperimentConfig(ConfigModel):

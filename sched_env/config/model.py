@@ -34,6 +34,12 @@ Count = Annotated[int, pydantic.Field(strict=True, ge=1, le=LARGEST_SIZE), _PLAI
 CountOrZero = Annotated[int, pydantic.Field(strict=True, ge=0, le=LARGEST_SIZE), _PLAIN]
 """A size or a number of things, zero allowed."""
 
+MOST_SLOTS = 4096
+"""Waiting or running requests that a policy may be shown."""
+
+SlotCount = Annotated[int, pydantic.Field(strict=True, ge=1, le=MOST_SLOTS), _PLAIN]
+"""A number of requests to show."""
+
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, le=2**63 - 1), _PLAIN]
 """A seed of all randomness."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pydantic
 
-from sched_env.config.model import ConfigModel, Count, Positive
+from sched_env.config.model import ConfigModel, Count, Positive, SlotCount
 
 
 class StretchConfig(ConfigModel):
@@ -56,7 +56,7 @@ class TuningConfig(ConfigModel):
     stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
     """Multiples of the traces' lengths, drawn per scenario."""
 
-    num_waiting_slots: Count | None = None
+    num_waiting_slots: SlotCount | None = None
     """Waiting requests that candidates are shown; null: as many as the environment shows, or as the
     policy that the search goes on from was shown."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 import pydantic
 
 from sched_env.config.env import Screen
+from sched_env.config.model import MOST_SLOTS
 from sched_env.errors import PolicyError
 from sched_env.policy.linear_score import linear_tensor_shapes
 from sched_env.policy.mlp import mlp_tensor_shapes
@@ -21,7 +22,7 @@ from sched_env.policy.prior import SCORE_PREFIX
 
 ENV_ID = "sched_env/ContinuousBatching-v0"
 
-_Size = Annotated[int, pydantic.Field(ge=1, le=4096)]
+_Size = Annotated[int, pydantic.Field(ge=1, le=MOST_SLOTS)]
 _Text = Annotated[str, pydantic.Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 Scalar = bool | int | float | str | None
 

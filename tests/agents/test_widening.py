@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sched_env.agents.widening import shown, widened
+from sched_env.cli.main import main
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
 from sched_env.policy.registry import resolve_policy
@@ -47,3 +48,14 @@ def test_what_scores_slots_scores_any_number_of_them():
     expected, found = few.logits(least, masks[0]), many.logits(seen, masks[1])
     np.testing.assert_array_equal(found[:, : first + 3], expected[:, : first + 3])
     np.testing.assert_array_equal(found[:, first + 7 :], expected[:, first + 3 :])
+
+
+@pytest.mark.parametrize("name", ["tune", "train"])
+def test_more_slots_than_a_policy_may_have_are_refused_at_once(name, tmp_path, capsys):
+    key = {"tune": "tuning", "train": "cloning"}[name]
+    option = {"tune": "--out", "train": "--run-dir"}[name]
+    folder = tmp_path / "out"
+    words = [name, "experiment/pretrained", f"{key}.num_waiting_slots=4097", option, str(folder)]
+    assert main(words) == 2
+    assert f"{key}.num_waiting_slots: 4097 is not allowed" in capsys.readouterr().err
+    assert not folder.exists()
