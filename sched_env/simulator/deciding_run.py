@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled
 from sched_env.engine import kernels
 from sched_env.engine.memory import memory_at, server_of
+from sched_env.engine.outlet import NUM_RESULTS
 from sched_env.engine.world import World
 from sched_env.policy.decisions import Network, decide
 from sched_env.policy.runtime import ExportedPolicy
@@ -96,14 +97,36 @@ def run_together(worlds: Sequence[World], decider: Decider) -> None:
         worlds: Of one layout, each about to receive all requests of a table.
         decider: Fits their layout.
     """
-    runs = [AskingRun(world, decider) for world in worlds]
-    for run in runs:
-        run.begin()
-    while going := [run for run in runs if not run.is_over]:
-        shown = np.concatenate([run.observations for run in going])
-        legal = np.concatenate([run.masks for run in going])
-        for run, action in zip(going, decider.act(shown, legal), strict=True):
-            run.take(np.array([action]))
+    buffers = [world.buffers() for world in worlds]
+    observations = np.concatenate([shown for shown, _, _ in buffers])
+    masks = np.concatenate([legal for _, legal, _ in buffers])
+    addresses = np.array([one.address for one in worlds], np.int64)
+    ended = np.zeros(len(worlds), np.int8)
+    for row, world in enumerate(worlds):
+        kernels.reset_one(world.address)
+        world.begin_decisions(observations[row : row + 1], masks[row : row + 1])
+        ended[row] = world.state[0]["terminated"] or world.state[0]["truncated"]
+    while len(going := np.flatnonzero(ended == 0)):
+        actions = decider.act(observations[going], masks[going])
+        _step_each(addresses, going, actions, observations, masks, ended)
+
+
+@compiled
+def _step_each(
+    addresses: NDArray[Any],
+    going: NDArray[np.int64],
+    actions: NDArray[np.int64],
+    observations: NDArray[np.float32],
+    masks: NDArray[np.int8],
+    ended: NDArray[np.int8],
+) -> None:
+    """Take one decision in each world of the rows ``going``, into rows; note which have ended."""
+    results = np.empty((NUM_RESULTS, 1))
+    for place in range(len(going)):
+        row = going[place]
+        shown, legal = observations[row : row + 1], masks[row : row + 1]
+        chosen = actions[place : place + 1]
+        ended[row] = kernels.step_batch(addresses[row], 0, 1, chosen, shown, legal, results)
 
 
 class DecidingRun(AskingRun):
