@@ -14,6 +14,7 @@ from sched_env.simulator import simulate
 
 _POLICY = "pretrained/azure2023"
 _NUM_WAITING_SLOTS = 24
+_NUM_RUNNING_SLOTS = 8
 
 
 def pointer_policy() -> ExportedPolicy:
@@ -22,7 +23,9 @@ def pointer_policy() -> ExportedPolicy:
     A pointer network has the same weights for any number of slots.
     """
     policy = cast("ExportedPolicy", resolve_policy(_POLICY))
-    seen = policy.card.observation.model_copy(update={"num_waiting_slots": _NUM_WAITING_SLOTS})
+    seen = policy.card.observation.model_copy(
+        update={"num_waiting_slots": _NUM_WAITING_SLOTS, "num_running_slots": _NUM_RUNNING_SLOTS}
+    )
     return replace(policy, card=policy.card.model_copy(update={"observation": seen}))
 
 
