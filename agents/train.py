@@ -126,6 +126,7 @@ def train(
     run_dir: str | Path,
     *,
     resume: bool | Literal["auto"] = "auto",
+    opened: Callable[[Path], None] | None = None,
     progress: Callable[[TrainProgress], None] | None = None,
 ) -> TrainResult:
     """Train the agent of ``experiment`` in ``run_dir``, or go on with the run found there.
@@ -137,6 +138,7 @@ def train(
         run_dir: The run folder; see `sched_env.agents.run_folder`.
         resume: "auto" goes on where a run of the same configuration was interrupted, True demands
             one, False refuses one.
+        opened: Called with the run folder, once nothing stands in the way.
         progress: Called after every update.
 
     Raises:
@@ -157,12 +159,13 @@ def train(
             return TrainResult(path, RunFolder(path).policy, done["num_decisions"], done)
     else:
         _check_parts(experiment)
-    return _train_in(path, experiment, progress)
+    return _train_in(path, experiment, opened or (lambda _: None), progress)
 
 
 def _train_in(
     path: Path,
     experiment: ExperimentConfig,
+    opened: Callable[[Path], None],
     progress: Callable[[TrainProgress], None] | None,
 ) -> TrainResult:
     """Build all that learns and judges, and only then the folder: what cannot be leaves none."""
@@ -180,6 +183,7 @@ def _train_in(
         judges = _make_judges(experiment)
         folder = open_run_folder(path, experiment)
         with folder.held():
+            opened(path)
             return TrainingRun(experiment, folder, env, judges, progress).run()
     finally:
         env.close()

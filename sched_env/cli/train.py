@@ -54,17 +54,23 @@ def run(arguments: TrainArguments) -> None:
     from sched_env.evaluation.progress import ProgressBar
 
     place = Path(arguments.run_dir) if arguments.run_dir else default_run_path(experiment)
-    print(f"run: {place}", flush=True)
+    is_open = False
     try:
         with ProgressBar("train", experiment.total_decisions) as bar:
+
+            def tell(folder: Path) -> None:
+                nonlocal is_open
+                is_open = True
+                print(f"run: {folder}", flush=True)
 
             def show(now: TrainProgress) -> None:
                 text = describe(now.decisions_per_s, now.metrics)
                 bar.update(now.num_decisions, text, now.total_decisions)
 
-            result = train(experiment, place, progress=show)
+            result = train(experiment, place, opened=tell, progress=show)
     except KeyboardInterrupt:
-        sys.stderr.write(f"to go on from the newest checkpoint: --run-dir {place}\n")
+        if is_open:
+            sys.stderr.write(f"to go on from the newest checkpoint: --run-dir {place}\n")
         raise
     print(f"policy: {result.policy_dir}")
     print(f"TensorBoard: tensorboard --logdir {result.run_dir}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -225,7 +226,17 @@ def test_an_interrupted_training_says_how_to_go_on(
     pytest.importorskip("torch")
     import sched_env.agents.train as train_module
 
-    def interrupt(*_arguments: object, **_keywords: object) -> None:
+    def interrupt_at_once(*_arguments: object, **_keywords: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_module, "train", interrupt_at_once)
+    assert main(["train", "demo"]) == 130
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "--run-dir" not in shown.err
+
+    def interrupt(_: object, place: Path, *, opened: Callable[[Path], None], **_keywords: object):
+        opened(place)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(train_module, "train", interrupt)
