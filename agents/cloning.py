@@ -134,8 +134,7 @@ def clone(
         TraceError: A trace cannot be read or is too short.
     """
     given, specialist = policy, None
-    if cloning.num_waiting_slots is not None:
-        policy = shown(policy, cloning.num_waiting_slots)
+    policy = shown(policy, cloning.num_waiting_slots)
     if cloning.prior is not None:
         policy, specialist = around_score(policy, prior_score(cloning.prior)), policy
     if cloning.hidden_size is not None:

@@ -1,4 +1,4 @@
-"""A policy of another size: with more hidden units, or other numbers of waiting requests to see.
+"""A policy of another size: with more hidden units, or other numbers of requests to see.
 
 A wider pointer network decides as the narrower one does (Chen et al., Net2Net, 2016).
 """
@@ -44,13 +44,20 @@ def widened(policy: ExportedPolicy, hidden_size: int, seed: int) -> ExportedPoli
     return ExportedPolicy(card, weights)
 
 
-def shown(policy: ExportedPolicy, num_waiting_slots: int) -> ExportedPolicy:
-    """Return a policy that is shown another number of waiting requests.
+def shown(
+    policy: ExportedPolicy, num_waiting_slots: int | None, num_running_slots: int | None = None
+) -> ExportedPolicy:
+    """Return a policy that is shown other numbers of waiting and running requests; None: as many.
 
-    What scores a slot scores any number of them; where all that wait were shown before, only their
+    What scores a slot scores any number of them; where all requests were shown before, only their
     rank and what is told of all slots together are other numbers now.
     """
-    seen = policy.card.observation.model_copy(update={"num_waiting_slots": num_waiting_slots})
+    seen = policy.card.observation
+    slots = {
+        "num_waiting_slots": num_waiting_slots or seen.num_waiting_slots,
+        "num_running_slots": num_running_slots or seen.num_running_slots,
+    }
+    seen = seen.model_copy(update=slots)
     return ExportedPolicy(policy.card.model_copy(update={"observation": seen}), policy.weights)
 
 

@@ -114,9 +114,12 @@ def search(
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
-    if tuning.num_waiting_slots is not None:
-        seen = env.observation.replace(num_waiting_slots=tuning.num_waiting_slots)
-        env = env.replace(observation=seen)
+    slots = {
+        "num_waiting_slots": tuning.num_waiting_slots,
+        "num_running_slots": tuning.num_running_slots,
+    }
+    wanted = {key: count for key, count in slots.items() if count is not None}
+    env = env.replace(observation=env.observation.replace(**wanted))
     space, budget = ScoreSpace(layout_of(env), env.observation.screen), Budget()
     keeper = evolve(space, env, tuning, seed, budget, progress, objective)
     card = _training(env, tuning, seed, keeper, budget)
@@ -145,8 +148,7 @@ def polish(
         ModuleNotFoundError: The extra ``tune`` is not installed.
         PolicyError: The policy is of another kind, or does not fit the environment.
     """
-    if tuning.num_waiting_slots is not None:
-        policy = shown(policy, tuning.num_waiting_slots)
+    policy = shown(policy, tuning.num_waiting_slots, tuning.num_running_slots)
     space, budget = WeightSpace(policy), Budget()
     keeper = evolve(space, seen_by(policy, env), tuning, seed, budget, progress, objective)
     best = [look for look in keeper.looks if look.is_best][-1]

@@ -60,6 +60,9 @@ class TuningConfig(ConfigModel):
     """Waiting requests that candidates are shown; null: as many as the environment shows, or as the
     policy that the search goes on from was shown."""
 
+    num_running_slots: SlotCount | None = None
+    """Running requests that they are shown, the newest of the batch; null likewise."""
+
     step_size: Positive = 0.1
     """First standard deviation of the search, in units of each weight's own scale."""
 

@@ -113,14 +113,17 @@ def run_together(worlds: Sequence[World], decider: Decider) -> None:
 
 @compiled
 def _step_each(
-    addresses: NDArray[Any],
+    addresses: Any,
     going: NDArray[np.int64],
     actions: NDArray[np.int64],
     observations: NDArray[np.float32],
     masks: NDArray[np.int8],
     ended: NDArray[np.int8],
 ) -> None:
-    """Take one decision in each world of the rows ``going``, into rows; note which have ended."""
+    """Take one decision in each world of rows ``going``; note which have ended.
+
+    ``addresses`` is int64 (N,), of the MEMORY record of each world.
+    """
     results = np.empty((NUM_RESULTS, 1))
     for place in range(len(going)):
         row = going[place]

@@ -38,6 +38,7 @@ def test_what_scores_slots_scores_any_number_of_them():
     few = linear_score("few", admit={"density": 5.0}, preempt={"computed": -1.0}, layout=layouts[0])
     many = shown(few, 7)
     many.check_layout(layouts[1])
+    shown(few, None, 5).check_layout(Layout(3, 5))
     rng = np.random.default_rng(0)
     seen = rng.uniform(0.0, 1.0, (20, layouts[1].public_size)).astype(np.float32)
     slots, rest, _ = layouts[1].split(seen)

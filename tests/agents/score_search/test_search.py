@@ -69,8 +69,9 @@ def test_an_objective_that_cares_for_the_tail_keeps_a_shorter_one(env, found):
 
 def test_candidates_may_be_shown_more(env):
     none = SMALL.replace(iterations=1, population=4, scenarios=1, validation_scenarios=1)
-    more = search(env, none.replace(num_waiting_slots=11), seed=3).policy
+    more = search(env, none.replace(num_waiting_slots=11, num_running_slots=5), seed=3).policy
     assert more.card.observation.num_waiting_slots == 11
+    assert more.card.observation.num_running_slots == 5
 
 
 def test_the_best_mean_on_the_validation_split_is_kept(found):
