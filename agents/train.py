@@ -386,8 +386,8 @@ class TrainingRun:
 
     def _parity(self, policy: ExportedPolicy, trained: MaskedActor) -> Parity:
         """Compare the export with the trained network, in an environment that shows as much."""
-        seen, own = seen_by(policy, self.experiment.env), self.experiment.env.observation
-        if seen.observation.num_waiting_slots == own.num_waiting_slots:
+        seen = seen_by(policy, self.experiment.env)
+        if seen.observation == self.experiment.env.observation:
             return visited_parity(self.env, trained, self.folder.policy)
         env = make_sb3_vec_env(
             seen,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
+from sched_env.agents.widening import shown
 from sched_env.cli.speed import Load, Speed, Work, make_envs, measure
 from sched_env.cli.trace_speed import LIGHT_RPS, light_chatbot
 from sched_env.config import EnvConfig
@@ -23,10 +23,7 @@ def pointer_policy() -> ExportedPolicy:
     A pointer network has the same weights for any number of slots.
     """
     policy = cast("ExportedPolicy", resolve_policy(_POLICY))
-    seen = policy.card.observation.model_copy(
-        update={"num_waiting_slots": _NUM_WAITING_SLOTS, "num_running_slots": _NUM_RUNNING_SLOTS}
-    )
-    return replace(policy, card=policy.card.model_copy(update={"observation": seen}))
+    return shown(policy, _NUM_WAITING_SLOTS, _NUM_RUNNING_SLOTS)
 
 
 def policy_speeds(num_requests: int, num_envs: int, *, repeats: int, seconds: float) -> list[Speed]:
