@@ -11,10 +11,9 @@ import tyro
 
 from sched_env.cli import value_lists
 from sched_env.cli.main import Command
+from sched_env.cli.served_env import DEFAULT_ENV, served_env
 from sched_env.config import EnvConfig, LiveCost, Split, load_config
 from sched_env.errors import ConfigError
-
-DEFAULT_ENV = "h100_8b_small_kv"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class EvaluateArguments:
 
 def run(arguments: EvaluateArguments) -> None:
     """Run the comparison and print its tables."""
-    env = _on_executor(load_config(EnvConfig, arguments.env, arguments.overrides), arguments)
+    env = _on_executor(served_env(arguments.env, arguments.overrides), arguments)
 
     from sched_env.evaluation.budgets import opponents_table, policies_table
     from sched_env.evaluation.runner import evaluate

@@ -10,8 +10,8 @@ from typing import Annotated
 import tyro
 
 from sched_env.cli import value_lists
-from sched_env.cli.evaluate import DEFAULT_ENV
 from sched_env.cli.main import Command
+from sched_env.cli.served_env import DEFAULT_ENV, served_env
 from sched_env.config import EnvConfig, Split, load_config
 
 
@@ -52,7 +52,7 @@ class SimulateArguments:
 
 def run(arguments: SimulateArguments) -> None:
     """Simulate, print the summary and write the files."""
-    env = load_config(EnvConfig, arguments.env, arguments.overrides)
+    env = served_env(arguments.env, arguments.overrides)
     load = value_lists.load(arguments.load)
 
     from sched_env.cli.tables import print_row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from sched_env.evaluation.table import MISSING, TextTable, format_amount
@@ -33,10 +34,14 @@ def _overview(summary: TraceSummary) -> TextTable:
         ("format", source.format),
         ("requests", str(summary.num_requests)),
         ("span", f"{summary.span_s:.1f} s"),
-        ("mean rate", f"{summary.mean_rate_rps:.4g} requests/s"),
+        ("mean rate", _rate(summary.mean_rate_rps)),
         ("clock tick", f"{source.resolution_s:g} s" if source.resolution_s else "none found"),
     )
     return TextTable(f"Trace {source.name}", ("", "value"), rows)
+
+
+def _rate(rate_rps: float) -> str:
+    return MISSING if math.isnan(rate_rps) else f"{rate_rps:.4g} requests/s"
 
 
 def _lengths(summary: TraceSummary) -> TextTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import pydantic
 
@@ -110,7 +110,7 @@ class ExperimentConfig(ConfigModel):
     seed: Seed = 0
     """Decides the whole run: initial weights, episodes and actions."""
 
-    total_decisions: Count = 400_000
+    total_decisions: Annotated[Count, pydantic.Field(ge=2)] = 400_000
     """Decisions of the agent in training, over all environments."""
 
     checkpoint_every_decisions: Count = 50_000

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
-from sched_env.config.model import ConfigModel, Count, CountOrZero, Flag, NonNegative
+from sched_env.config.model import ConfigModel, Count, CountOrZero, Flag, Fraction, NonNegative
 from sched_env.config.vllm_args import read_vllm_args
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class SchedulerConfig(ConfigModel):
     readmit_after_preemption: Flag | None = None
     """Go on to the waiting requests in a step that preempted; null: as rules says."""
 
-    watermark: NonNegative = 0.0
+    watermark: Fraction = 0.0
     """Part of the pool to keep free at an admission, unless nothing runs: vLLM's blocks are
     int(watermark x (num_blocks + 1))."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
+from sched_env.config.differences import describe_differences
+from sched_env.config.yaml_text import read_yaml_mapping
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.compare import Comparison
 from sched_env.evaluation.files import finite, replacing, write_json, write_text
@@ -57,6 +59,30 @@ def write_results(result: EvaluationResult, folder: Path) -> None:
     with replacing(folder / PARQUET) as temporary:
         pyarrow.parquet.write_table(rows_table(result.rows), temporary)
     write_json(folder / RESULTS, list(result.rows))
+
+
+def check_replaces_nothing(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds the results of another evaluation.
+
+    Args:
+        folder: Where results are to be written.
+        config: Everything that decides their rows.
+
+    Raises:
+        SchedEnvError: It does; the message names what differs.
+    """
+    if not (folder / RESULTS).is_file():
+        return
+    try:
+        there = read_yaml_mapping(folder / CONFIG)
+    except SchedEnvError:
+        there = {}
+    differences = describe_differences(there, json.loads(json.dumps(config)))
+    if differences:
+        raise SchedEnvError(
+            f"{folder} holds the results of another evaluation: {differences}. Name another "
+            f"folder, or remove {folder / RESULTS}"
+        )
 
 
 def rows_table(rows: Sequence[Row]) -> pa.Table:

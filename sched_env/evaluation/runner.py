@@ -25,7 +25,11 @@ from sched_env.evaluation.journal import Journal
 from sched_env.evaluation.machine import describe_machine, num_cpus
 from sched_env.evaluation.processes import run_cells
 from sched_env.evaluation.progress import ProgressBar, announce_compilation
-from sched_env.evaluation.results import EvaluationResult, write_results
+from sched_env.evaluation.results import (
+    EvaluationResult,
+    check_replaces_nothing,
+    write_results,
+)
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
 from sched_env.simulator.live import with_estimate
@@ -73,7 +77,7 @@ def evaluate(
             split and load are not used.
         split: Part of each trace by time: train, validation, test or all.
         out_dir: Folder for the results; nothing is written if None. An evaluation that was
-            interrupted goes on there, and one of something else is refused while it waits.
+            interrupted goes on there; a folder with results of something else is refused.
         workers: Processes; 1 runs here, None decides by the size of the grid. The rows do not
             depend on it.
         progress: Show a progress bar on standard error.
@@ -101,8 +105,10 @@ def evaluate(
         announce_compilation()
     runner = CellRunner(setting)
     tables = runner.tables(grid.traces, grid.loads, grid.seeds[0])
-    folder = None if out_dir is None else make_folder(Path(out_dir))
     config = describe_grid(grid, setting, tables)
+    if out_dir is not None:
+        check_replaces_nothing(Path(out_dir), config)
+    folder = None if out_dir is None else make_folder(Path(out_dir))
     with Journal(folder, {**config, "sched_env_sha256": package_sha256()}) as journal:
         processes = workers or _default_workers(grid, sum(map(len, tables)), env)
         rows = _rows(grid, runner, setting, processes, journal, progress)

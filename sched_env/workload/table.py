@@ -212,12 +212,17 @@ class RequestTable:
 
         Raises:
             UnknownNameError: no such split.
-            TraceError: nothing arrives in that part.
+            TraceError: nothing arrives in that part, or all arrive at once.
         """
         if name not in SPLITS:
             raise UnknownNameError("split", name, SPLITS)
         if name == "all":
             return self.rebased()
+        if len(self) and self.span_s == 0.0:
+            raise TraceError(
+                f"{self.source.name}: all requests arrive at once, so there is no {name} part by "
+                "time; use a longer trace or --split all"
+            )
         start, end = (fraction * self.span_s for fraction in SPLITS[name])
         since_first = self.arrival_time_s - (self.arrival_time_s[0] if len(self) else 0.0)
         chosen = (since_first >= start) & ((since_first < end) | (SPLITS[name][1] == 1.0))

@@ -68,7 +68,7 @@ def test_lengths_alone_get_their_arrivals_from_an_option(
     rows = "".join(f"{10 + index},{5 + index}\n" for index in range(400))
     lengths.write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
     assert main(["trace", "inspect", str(lengths)]) == 2
-    assert "trace convert lengths.csv --arrivals poisson:RATE" in capsys.readouterr().err
+    assert f"trace convert {lengths} --arrivals poisson:RATE" in capsys.readouterr().err
     convert = ["trace", "convert", str(lengths), "--out", str(out), "--seed", "3"]
     assert main([*convert, "--arrivals", "poisson:8"]) == 0
     table = read_trace(out)

@@ -246,7 +246,7 @@ def test_two_evaluations_never_write_to_one_folder(tmp_path):
 
 
 def test_an_interrupt_leaves_earlier_results_whole(tmp_path, table, monkeypatch):
-    evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
+    evaluate(POLICIES, [table], 0.7, 2, split="all", out_dir=tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     failing_from(2, KeyboardInterrupt(), monkeypatch)
     with pytest.raises(KeyboardInterrupt):
@@ -254,6 +254,19 @@ def test_an_interrupt_leaves_earlier_results_whole(tmp_path, table, monkeypatch)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert len(after.pop("results.partial.jsonl").splitlines()) == 2  # what it is about, and a row
     assert after == before
+
+
+def test_results_of_another_evaluation_are_not_replaced(tmp_path, table):
+    first = evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(SchedEnvError, match=r"another evaluation: loads is \[0\.7\] there and"):
+        evaluate(["fcfs"], [table], 0.8, 1, split="all", out_dir=tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    again = evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
+    assert again.rows == first.rows
+    (tmp_path / "config.yaml").write_text("- nothing")
+    with pytest.raises(SchedEnvError, match=r"absent there.*Name another folder, or remove"):
+        evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
 
 
 def test_a_fault_in_another_process_names_its_cell(tmp_path, table, monkeypatch):

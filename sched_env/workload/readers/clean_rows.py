@@ -57,7 +57,7 @@ def clean_rows(
         )
         raise TraceError(f"{name}: no row is left ({reasons}); change what is dropped")
     chosen = np.flatnonzero(rows.keep)
-    clock = _arrivals(raw, chosen, name, options)
+    clock = _arrivals(raw, chosen, name if path is None else str(path), options)
     chosen = chosen[clock.order]
     changes = {**rows.changes, "moved by sorting by arrival": clock.num_moved}
     source = TraceSource(name, raw.format, None if path is None else str(path), clock.tick_s)
