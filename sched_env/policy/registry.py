@@ -66,7 +66,8 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
             return _from_module(match[1], match[2])
         if path.name != name or isinstance(policy, Path):
             raise PolicyError(f"no folder {name!r}: give the folder of a policy or of a run")
-        raise UnknownNameError("policy", name, known_policies())
+        shipped = (_PRETRAINED + one for one in pretrained_policies())
+        raise UnknownNameError("policy", name, (*known_policies(), *shipped))
     return _from_folder(path)
 
 

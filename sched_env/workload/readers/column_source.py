@@ -70,7 +70,8 @@ class ColumnSource(ABC):
 
     def fault(self, row: int, column: str, value: object, wanted: str) -> TraceError:
         """Return the error for one value that is not what is wanted."""
-        return fault(self.name, self.place(row), column, f"{shown(value)} is not {wanted}")
+        found = "no value, where there has to be" if value is None else f"{shown(value)} is not"
+        return fault(self.name, self.place(row), column, f"{found} {wanted}")
 
     def token_counts(self, column: str) -> npt.NDArray[np.int64]:
         """Return a column of whole numbers from 0 to 2^31 - 1, int64 (n,)."""
