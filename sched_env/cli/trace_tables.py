@@ -36,6 +36,7 @@ def _overview(summary: TraceSummary) -> TextTable:
         ("span", f"{summary.span_s:.1f} s"),
         ("mean rate", _rate(summary.mean_rate_rps)),
         ("clock tick", f"{source.resolution_s:g} s" if source.resolution_s else "none found"),
+        ("sha256", summary.file_sha256 or MISSING),
     )
     return TextTable(f"Trace {source.name}", ("", "value"), rows)
 

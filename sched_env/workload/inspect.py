@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +74,8 @@ class TraceSummary:
         dispersion_10s: the same per 10 s.
         prefix: prefix sharing, ``None`` where the trace has no ids.
         source: where the rows come from, with drops, changes and notes.
+        file_sha256: of the file that was read, to tell it from copies that carry its name; ``None``
+            for folders and tables made otherwise.
     """
 
     num_requests: int
@@ -87,6 +91,7 @@ class TraceSummary:
     dispersion_10s: float
     prefix: PrefixSummary | None
     source: TraceSource
+    file_sha256: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested plain values, ready for JSON."""
@@ -117,7 +122,15 @@ def summarize(table: RequestTable) -> TraceSummary:
         dispersion_10s=dispersion(table.arrival_time_s, 10.0),
         prefix=None if table.hash_ids is None else prefix_summary(table),
         source=table.source,
+        file_sha256=_file_sha256(table.source.path),
     )
+
+
+def _file_sha256(path: str | None) -> str | None:
+    if path is None or not Path(path).is_file():
+        return None
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lengths(tokens: npt.NDArray[np.int32]) -> LengthSummary:

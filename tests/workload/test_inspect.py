@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from sched_env.errors import TraceError
-from sched_env.workload import HashIds, RequestTable, TraceSource, summarize
+from sched_env.workload import HashIds, RequestTable, TraceSource, read_trace, summarize
 from sched_env.workload.inspect import dispersion, leading_hits, prefix_summary, spearman
 from tests.workload.made_tables import five_requests
 
@@ -71,3 +72,11 @@ def test_a_single_request_and_an_empty_table():
     )
     with pytest.raises(TraceError, match="none has no request"):
         summarize(empty)
+
+
+def test_a_file_is_told_by_its_hash(tmp_path):
+    file = tmp_path / "two.csv"
+    file.write_bytes(b"arrival_time_s,prompt_tokens,output_tokens\n0,1,1\n1,2,2\n")
+    wanted = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert summarize(read_trace(str(file))).file_sha256 == wanted
+    assert summarize(five_requests()).file_sha256 is None

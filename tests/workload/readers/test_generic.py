@@ -62,7 +62,7 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("prompt_tokens", [1, None], "row 2, column prompt_tokens: no value, where there has to be a whole number"),
+        ("prompt_tokens", [1, None], "row 2, column prompt_tokens: no value"),
         ("prompt_tokens", [1, -1], "row 2, column prompt_tokens"),
         ("prompt_tokens", [b"a", b"b"], "row 1, column prompt_tokens"),
         ("output_tokens", [1.5, 2.0], "row 1, column output_tokens"),
