@@ -28,9 +28,11 @@ from sched_env.agents.score_search.scenarios import (
 )
 from sched_env.agents.score_search.search import VALIDATION_DRAW
 from sched_env.agents.teachers import (
+    NUM_TRIALS,
     TaughtCondition,
     Teacher,
     best_teachers,
+    least_computed,
     serve_together,
     taught_conditions,
     teachers_of,
@@ -51,7 +53,6 @@ _MINIBATCH_SIZE = 512
 _LEARNING_RATE = 2e-3
 _FIRST_DRAW = 2**30 + 1
 _NOBODY = -1
-_STATES_AT_ONCE = 4096
 
 
 class States(NamedTuple):
@@ -133,34 +134,35 @@ def clone(
         TraceError: A trace cannot be read or is too short.
     """
     given, specialist = policy, None
-    policy = shown(policy, cloning.num_waiting_slots, cloning.num_running_slots)
+    policy = shown(policy, cloning.num_waiting_slots)
     if cloning.prior is not None:
         policy, specialist = around_score(policy, prior_score(cloning.prior)), policy
     if cloning.hidden_size is not None:
         policy = widened(policy, cloning.hidden_size, seed)
-    choices = teachers_of(policy, specialist, cloning.teachers)
+    choices = teachers_of(policy, specialist)
     tuned = tuning.replace(stretches=cloning.stretches)
     conditions = taught_conditions(seen_by(policy, env), tuned)
-    trials = best_teachers(choices, conditions, seed, cloning.trials, cloning.long_trials)
     lessons = [
         _Lesson(one, teacher, _share(one, cloning))
-        for one, teacher in zip(conditions, trials.teachers, strict=True)
+        for one, teacher in zip(conditions, best_teachers(choices, conditions, seed), strict=True)
     ]
     student, states = _learned(policy, lessons, seed)
+    agreed = student.act(states.observations, states.masks) == states.actions
     looks = _looks(env, tuning, seed, (given, student))
-    num_runs = 2 * tuning.validation_scenarios
+    num_runs = len(conditions) * NUM_TRIALS * len(choices) + 2 * tuning.validation_scenarios
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
     kept = student if looks[1] > looks[0] else given
     training = {
         **kept.card.training,
         "clone_states": len(states.actions),
-        "clone_agreement": _agreement(student, states),
-        "clone_requests": trials.num_requests + num_runs * tuning.requests_per_scenario,
+        "clone_agreement": float(np.mean(agreed)),
+        "clone_requests": num_runs * tuning.requests_per_scenario,
         "validation_goodput_before_cloning": looks[0],
         "validation_goodput": max(looks),
     }
     card = kept.card.model_copy(update={"training": training})
-    return CloneResult(ExportedPolicy(card, kept.weights), tuple(trials.teachers), looks)
+    teachers = tuple(lesson.teacher for lesson in lessons)
+    return CloneResult(ExportedPolicy(card, kept.weights), teachers, looks)
 
 
 def _share(condition: TaughtCondition, cloning: CloningConfig) -> int:
@@ -174,16 +176,16 @@ def _learned(
     policy: ExportedPolicy, lessons: Sequence[_Lesson], seed: int
 ) -> tuple[ExportedPolicy, States]:
     """Return the network that has learned the lessons, and all states that it learned from."""
+    victims = least_computed(policy)
     first_victim = policy.num_actions - policy.card.observation.num_running_slots
     torch.manual_seed(seed)
     actor, student = torch_actor(policy), None
-    states: States | None = None
+    visited: list[States] = []
+    states = None
     for round_ in range(NUM_ROUNDS):
-        visited = [] if states is None else [states]
         for condition, teacher, num_pieces in lessons:
             pieces = condition.source.draw(num_pieces, seed, _FIRST_DRAW + round_)
-            rule = teacher.rule
-            notes = _Recorder(rule.policy, student or rule.policy, rule.victims, first_victim)
+            notes = _Recorder(teacher.policy, student or teacher.policy, victims, first_victim)
             serve_together(pieces, notes)
             visited.append(_joined(notes.rows))
         states = _joined(visited)
@@ -197,18 +199,6 @@ def _learned(
 
 def _joined(parts: Sequence[States]) -> States:
     return States(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _agreement(student: ExportedPolicy, states: States) -> float:
-    """Return in how many of the states the student does what the teacher would do."""
-    agreed, count = 0, len(states.actions)
-    for first in range(0, count, _STATES_AT_ONCE):
-        observations, masks, actions, _ = (
-            column[first : first + _STATES_AT_ONCE] for column in states
-        )
-        taken = student.act(observations, masks)
-        agreed += int(np.count_nonzero(taken == actions))
-    return agreed / count
 
 
 def _looks(

@@ -55,7 +55,7 @@ from sched_env.agents.tags import (
     tag_means,
     validation_curves,
 )
-from sched_env.agents.teachers import check_teachers, teachers_csv
+from sched_env.agents.teachers import teachers_csv
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
@@ -199,7 +199,6 @@ def _check_parts(experiment: ExperimentConfig) -> None:
     prior_parameters(experiment.agent.prior, env_layout(experiment.env))
     if experiment.cloning.prior is not None:
         prior_score(experiment.cloning.prior)
-    check_teachers(experiment.cloning.teachers)
     for policy in experiment.comparison.policies:
         resolve_policy(policy)
     check_loads(experiment.comparison.loads)

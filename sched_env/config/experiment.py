@@ -65,16 +65,6 @@ class ObjectiveConfig(ConfigModel):
         return goodput - cost if math.isfinite(cost) else goodput
 
 
-TEACHERS = (
-    "own",
-    "own full",
-    "weighted_sjf",
-    "patient own",
-    "patient weighted_sjf",
-    "specialist",
-)
-
-
 class CloningConfig(ConfigModel):
     """How a network learns, at the end of its training, from the best teacher of each condition.
 
@@ -89,17 +79,6 @@ class CloningConfig(ConfigModel):
     stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
     """Multiples of the traces' lengths, each under every condition."""
 
-    teachers: Names = TEACHERS
-    """Who may teach, of those that `sched_env.agents.teachers` knows; those that begin with
-    *specialist* only where ``prior`` is given."""
-
-    trials: Count = 12
-    """Pieces of each condition on which they are tried."""
-
-    long_trials: CountOrZero = 0
-    """Pieces three times as long on which those that did best are tried again, and which decide;
-    0: the first trials decide."""
-
     prior: Text | None = None
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:
     what the network knows so far teaches as the specialist instead. null: the prior stays."""
@@ -109,9 +88,6 @@ class CloningConfig(ConfigModel):
 
     num_waiting_slots: SlotCount | None = None
     """Waiting requests that it is shown from then on, more or fewer; null: as many as before."""
-
-    num_running_slots: SlotCount | None = None
-    """Running requests that it is shown from then on; null: as many as before."""
 
 
 class ExperimentConfig(ConfigModel):

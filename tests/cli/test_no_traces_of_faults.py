@@ -50,7 +50,6 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*TRAIN, "--trace", "too_large.csv"), "no prompt fits this server"),
         ((*TRAIN, "agent.num_envs=100000000"), "GiB of memory"),
         ((*TRAIN, "total_decisions=1"), "total_decisions: 1"),
-        ((*TRAIN, "cloning.teachers=[patent own]"), "Did you mean 'patient own'?"),
         ((*TUNE, "--trace", "missing.csv"), "no file 'missing.csv'"),
         ((*TUNE, "--trace", "broken.csv"), "broken.csv, line 2"),
         ((*TUNE, "--trace", "two.csv"), "two.csv: one request in the train part"),
