@@ -27,13 +27,19 @@ class PolicyError(SchedEnvError, ValueError):
     """A policy folder is damaged, or does not fit the environment it is used in."""
 
 
+_MOST_NAMES = 60
+"""Known names that an error lists."""
+
+
 class UnknownNameError(SchedEnvError, LookupError):
     """A name stands for nothing known; the message offers the nearest one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
+        more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
         super().__init__(
-            f"no {kind} {name!r}.{did_you_mean(name, names)} Known: {', '.join(names)}"
+            f"no {kind} {name!r}.{did_you_mean(name, names)} "
+            f"Known: {', '.join(names[:_MOST_NAMES])}{more}"
         )
 
 

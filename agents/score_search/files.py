@@ -14,29 +14,38 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from sched_env.agents.score_search.search import Look, SearchResult
 from sched_env.config import EnvConfig
 from sched_env.config.tuning import TuningConfig
-from sched_env.evaluation.files import make_folder, write_json, write_text
+from sched_env.evaluation.files import SEARCH, make_folder, write_json, write_text
 from sched_env.evaluation.machine import describe_machine
 from sched_env.policy.format import write_policy
 
+SUMMARY = "summary.json"
 
-def open_search_folder(path: Path, env: EnvConfig, tuning: TuningConfig, seed: int) -> Path:
+
+def search_question(
+    env: EnvConfig, tuning: TuningConfig, seed: int, start: str | None
+) -> dict[str, Any]:
+    """Return everything that decides a search; ``start`` names the policy that it goes on from."""
+    return {"seed": seed, "start": start, "tuning": tuning.to_dict(), "env": env.to_dict()}
+
+
+def open_search_folder(path: Path, question: Mapping[str, Any]) -> Path:
     """Make the folder and say in it what will be searched.
 
     Raises:
         SchedEnvError: A file or a training run is in the way, or nothing can be written there.
     """
-    folder = make_folder(path)
-    (folder / "summary.json").unlink(missing_ok=True)
-    config = {"seed": seed, "tuning": tuning.to_dict(), "env": env.to_dict()}
-    write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    folder = make_folder(path, SEARCH)
+    (folder / SUMMARY).unlink(missing_ok=True)
+    write_text(folder / "config.yaml", yaml.safe_dump(dict(question), sort_keys=False))
     write_json(folder / "environment.json", describe_machine())
     return folder
 
@@ -54,5 +63,5 @@ def write_search(result: SearchResult, folder: Path) -> Path:
     """Write the policy, the looks and the summary; return the policy's folder."""
     policy = write_policy(folder / "policy", result.policy.weights, result.policy.card)
     write_text(folder / "progress.csv", looks_csv(result.looks))
-    write_json(folder / "summary.json", dict(result.policy.card.training))
+    write_json(folder / SUMMARY, dict(result.policy.card.training))
     return policy

@@ -67,19 +67,6 @@ def run(arguments: SimulateArguments) -> None:
     check_seed(arguments.seed)
     policy = resolve_policy(arguments.policy)
     table = read_trace(arguments.trace).split(arguments.split)
-    if arguments.out:
-        from sched_env.evaluation.files import check_folder
-
-        check_folder(Path(arguments.out))
-    announce_compilation()
-    result = simulate(
-        table,
-        policy,
-        env,
-        seed=arguments.seed,
-        load=load,
-        record_events=bool(arguments.out),
-    )
     class_names = [one.name for one in env.service.classes]
     labels = {
         "policy": policy.name,
@@ -89,6 +76,19 @@ def run(arguments: SimulateArguments) -> None:
         "clock": clock_text(env.cost),
         "split": arguments.split,
     }
+    if arguments.out:
+        from sched_env.cli.simulation_files import check_simulation_folder
+
+        check_simulation_folder(Path(arguments.out), labels)
+    announce_compilation()
+    result = simulate(
+        table,
+        policy,
+        env,
+        seed=arguments.seed,
+        load=load,
+        record_events=bool(arguments.out),
+    )
     summary = summarize(result, labels=labels, class_names=class_names)
     print_row("Simulation", summary)
     if arguments.out:

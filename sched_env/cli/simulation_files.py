@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,14 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sched_env.engine.records import EVENT_NAMES, FINISH_REASON_NAMES, STATUS_NAMES
-from sched_env.evaluation.files import make_folder, replacing, write_json
+from sched_env.evaluation.files import (
+    SIMULATION,
+    check_folder,
+    make_folder,
+    refuse_another,
+    replacing,
+    write_json,
+)
 from sched_env.metrics import latency, slo
 from sched_env.metrics.summary import Row
 from sched_env.simulator import SimulationResult
@@ -19,6 +28,22 @@ from sched_env.simulator import SimulationResult
 REQUESTS = "requests"
 EVENTS = "events"
 SUMMARY = "summary.json"
+
+
+def check_simulation_folder(folder: Path, labels: Mapping[str, Any]) -> None:
+    """Refuse a folder with other results than those of a simulation with the same labels.
+
+    Raises:
+        SchedEnvError: It holds some, or nothing can be written there.
+    """
+    check_folder(folder, SIMULATION)
+    if (folder / SUMMARY).is_file():
+        try:
+            there = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        except ValueError:
+            there = {}
+        known = {name: there[name] for name in labels if name in there}
+        refuse_another(folder, SIMULATION, known, labels)
 
 
 def write_simulation(
@@ -32,7 +57,7 @@ def write_simulation(
         folder: made if it does not exist.
         class_names: names of the service classes by index.
     """
-    make_folder(folder)
+    make_folder(folder, SIMULATION)
     written = [*_write_table(request_table(result, class_names), folder / REQUESTS)]
     if result.events is not None:
         written += _write_table(event_table(result.events), folder / EVENTS)

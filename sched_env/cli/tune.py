@@ -67,16 +67,24 @@ def run(arguments: TuneArguments) -> None:
     """Tune, and say what it cost and what it gained."""
     with importing_extra("tune"):
         import cmaes  # noqa: F401
-    from sched_env.agents.score_search.files import open_search_folder, write_search
+    from sched_env.agents.score_search.files import (
+        SUMMARY,
+        open_search_folder,
+        search_question,
+        write_search,
+    )
     from sched_env.agents.score_search.search import Look, polish, search
-    from sched_env.evaluation.files import check_folder
+    from sched_env.evaluation.files import SEARCH, check_folder
+    from sched_env.evaluation.results import check_replaces_nothing
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
     name, env, tuning, objective = _settings(arguments)
     start = None if arguments.start is None else _start(arguments.start)
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
-    check_folder(Path(place))
+    check_folder(Path(place), SEARCH)
+    question = search_question(env, tuning, arguments.seed, arguments.start)
+    check_replaces_nothing(Path(place), question, SEARCH, SUMMARY)
 
     def show(iteration: int, look: Look) -> None:
         if look.iteration == iteration:
@@ -91,7 +99,7 @@ def run(arguments: TuneArguments) -> None:
         result = search(env, tuning, arguments.seed, show, objective)
     else:
         result = polish(start, env, tuning, arguments.seed, show, objective)
-    policy = write_search(result, open_search_folder(Path(place), env, tuning, arguments.seed))
+    policy = write_search(result, open_search_folder(Path(place), question))
     first, best = result.looks[0], [look for look in result.looks if look.is_best][-1]
     spent = result.budget
     print(

@@ -45,8 +45,26 @@ def load_config(
     _check_kind(path, model.config_kind)
     values = _read(path, ())
     for text in overrides:
-        values = overlay(values, _fill_in(parse_override(text)))
+        override = _fill_in(parse_override(text))
+        values = overlay(_with_list(values, override, model, path), override)
     return model.from_mapping(values, source=_display(path))
+
+
+def _with_list(
+    values: dict[str, Any], override: Override, model: type[ConfigModel], path: Path
+) -> dict[str, Any]:
+    """Return the values with the list written out that an override numbers an entry of."""
+    numbers = (part.removeprefix("-").isdecimal() for part in override.path)
+    places = [place for place, is_number in enumerate(numbers) if is_number]
+    if not places:
+        return values
+    to_list = override.path[: places[0]]
+    found: Any = model.from_mapping(values, source=_display(path)).to_dict()
+    for part in to_list:
+        found = found.get(part) if is_mapping(found) else None
+    if not isinstance(found, list):
+        return values
+    return overlay(values, Override(override.text, to_list, cast("list[Any]", found)))
 
 
 def find_config(name_or_path: str | Path, kind: str | None = None) -> Path:

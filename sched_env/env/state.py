@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -147,7 +147,7 @@ def read_options(options: Mapping[str, Any] | None, longest_offset_s: float) -> 
             hint = did_you_mean(str(name), _OPTIONS)
             raise ConfigError(f"no reset option {name!r}.{hint} Known: {', '.join(_OPTIONS)}")
         is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not is_number or not (math.isfinite(value) and value >= 0):
+        if not (is_number and 0 <= value <= sys.float_info.max):
             raise ConfigError(f"reset option {name} is {value!r}: give seconds >= 0")
     offset_s = given.get("trace_offset")
     if offset_s is not None and offset_s > longest_offset_s:

@@ -6,12 +6,22 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sched_env.config.differences import describe_differences
 from sched_env.errors import SchedEnvError
+
+SIMULATION, EVALUATION, ARENA, SEARCH = "a simulation", "an evaluation", "an arena", "a search"
+_MARKS = {
+    "requests.parquet": SIMULATION,
+    "results.parquet": EVALUATION,
+    "arena.md": ARENA,
+    "progress.csv": SEARCH,
+}
+"""A file that only one kind of results has."""
 
 
 @contextmanager
@@ -57,36 +67,60 @@ def finite(value: Any) -> Any:
     return value
 
 
-def make_folder(path: Path) -> Path:
+def make_folder(path: Path, kind: str = "") -> Path:
     """Make a folder for results and return it.
 
+    Args:
+        path: where.
+        kind: of what, one of the four above if it is; the same may lie there already.
+
     Raises:
-        SchedEnvError: a file or a training run is in the way, or the folder cannot be made or
-            written to.
+        SchedEnvError: a file, a training run or results of another kind are in the way, or the
+            folder cannot be made or written to.
     """
-    _refuse_taken(path)
+    _refuse_taken(path, kind)
     with _results_to(path):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
 
 
-def check_folder(path: Path) -> Path:
+def check_folder(path: Path, kind: str = "") -> Path:
     """Return a path at which a folder for results can be made, without making it.
 
-    For work whose own faults come to light later: they leave no folder behind.
-
-    Raises:
-        SchedEnvError: a file or a training run is in the way, or nothing can be written there.
+    For work whose own faults come to light later: they leave no folder behind. Arguments and errors
+    are those of `make_folder`.
     """
-    _refuse_taken(path)
+    _refuse_taken(path, kind)
     with _results_to(path):
         nearest = next(one for one in (path, *path.absolute().parents) if one.exists())
         with tempfile.TemporaryFile(dir=nearest):
             return path
 
 
-def _refuse_taken(path: Path) -> None:
+def refuse_another(
+    path: Path, what: str, there: Mapping[str, Any], here: Mapping[str, Any]
+) -> None:
+    """Refuse a folder whose results answer another question.
+
+    Args:
+        path: the folder, which holds results.
+        what: their kind.
+        there: everything that decided them.
+        here: everything that decides what is to take their place.
+
+    Raises:
+        SchedEnvError: they differ; the message says in what.
+    """
+    differences = describe_differences(there, json.loads(json.dumps(here)))
+    if differences:
+        raise SchedEnvError(
+            f"{path} holds the results of {what} of something else: {differences}. Name another "
+            "folder, or remove them"
+        )
+
+
+def _refuse_taken(path: Path, kind: str) -> None:
     if path.exists() and not path.is_dir():
         raise SchedEnvError(f"{path} is a file: name a folder for the results")
     if (path / "checkpoints").is_dir() or (path / "policy.safetensors").is_file():
@@ -94,6 +128,9 @@ def _refuse_taken(path: Path) -> None:
             f"{path} holds a training run or a policy, whose files the results would replace: "
             f"name another folder, such as {path / 'evaluation'}"
         )
+    for file, found in _MARKS.items():
+        if found != kind and (path / file).is_file():
+            raise SchedEnvError(f"{path} holds the results of {found}: name another folder")
 
 
 @contextmanager

@@ -12,11 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
-from sched_env.config.differences import describe_differences
 from sched_env.config.yaml_text import read_yaml_mapping
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.compare import Comparison
-from sched_env.evaluation.files import finite, replacing, write_json, write_text
+from sched_env.evaluation.files import (
+    EVALUATION,
+    finite,
+    refuse_another,
+    replacing,
+    write_json,
+    write_text,
+)
 from sched_env.metrics.summary import Row
 
 RESULTS = "results.json"
@@ -61,28 +67,27 @@ def write_results(result: EvaluationResult, folder: Path) -> None:
     write_json(folder / RESULTS, list(result.rows))
 
 
-def check_replaces_nothing(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds the results of another evaluation.
+def check_replaces_nothing(
+    folder: Path, config: Mapping[str, Any], what: str = EVALUATION, finished: str = RESULTS
+) -> None:
+    """Refuse a folder that holds the results of another question.
 
     Args:
         folder: Where results are to be written.
-        config: Everything that decides their rows.
+        config: Everything that decides them, what ``config.yaml`` will hold.
+        what: The kind of results.
+        finished: File that stands where they are finished.
 
     Raises:
         SchedEnvError: It does; the message names what differs.
     """
-    if not (folder / RESULTS).is_file():
+    if not (folder / finished).is_file():
         return
     try:
         there = read_yaml_mapping(folder / CONFIG)
     except SchedEnvError:
         there = {}
-    differences = describe_differences(there, json.loads(json.dumps(config)))
-    if differences:
-        raise SchedEnvError(
-            f"{folder} holds the results of another evaluation: {differences}. Name another "
-            f"folder, or remove {folder / RESULTS}"
-        )
+    refuse_another(folder, what, there, config)
 
 
 def rows_table(rows: Sequence[Row]) -> pa.Table:

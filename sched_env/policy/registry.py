@@ -44,6 +44,10 @@ def resolve_policy(
             policy is privileged and that was not allowed.
     """
     found = _find(policy) if isinstance(policy, str | Path) else policy
+    if not hasattr(found, "privileged"):
+        raise PolicyError(
+            f"{found!r} is no policy: give a name, a folder, a heuristic or an exported policy"
+        )
     if found.privileged and not allow_privileged:
         raise PolicyError(
             f"policy {found.name!r} reads the true output length, which no server knows: "

@@ -36,6 +36,7 @@ from sched_env.workload.service_classes import SERVICE_CLASS
 
 Status = Literal["waiting", "running", "preempted", "finished", "rejected"]
 MOST_TOKENS = 2**30
+_LEAST_ID, _MOST_ID = -(2**63), 2**63 - 1
 _FIRST_ROWS = 64
 
 
@@ -135,6 +136,8 @@ class Scheduler:
             raise ConfigError(f"sample_fn is {sample_fn!r}: give a function of a RequestView")
         if hash_block_tokens is not None:
             _check_count("hash_block_tokens", hash_block_tokens, 1)
+        if eos_token_id is not None:
+            _check_count("eos_token_id", eos_token_id, 0)
         self.config = config or SchedulerConfig()
         self._sample = sample_fn or _count_outputs
         self._eos_token_id = eos_token_id
@@ -208,6 +211,7 @@ class Scheduler:
             is_number = isinstance(value, int | float | np.number)
             if not (is_number and _is_finite(value)):
                 raise ConfigError(f"{name} is {value!r}: give a finite number")
+        _check_hash_ids(hash_ids)
         row = len(self._ids)
         if row == self._world.row_capacity:
             self._world.grow_rows(2 * row)
@@ -285,15 +289,16 @@ class Scheduler:
         """Apply the outputs of the oldest scheduled batch; return the ids it finished, in order.
 
         Raises:
-            ConfigError: No batch is scheduled.
+            ConfigError: No batch is scheduled, or ``sample_fn`` returned no token; nothing has
+                changed then.
         """
         if not self._in_flight:
             raise ConfigError("update() without a batch: call schedule() first")
+        sampled = [(row, self._next_token(row)) for row in self._in_flight[0].complete]
         batch = self._in_flight.popleft()
-        for row in batch.complete:
-            request = self._world.find(0, row)
-            if request["finish_reason"] == NOT_ENDED:
-                self._append_token(request)
+        for row, token in sampled:
+            if token is not None:
+                self._append_token(row, token)
         kernels.deliver_one(self._world.address, 1.0)
         events = self._take_events()
         ended = set(events["row"][events["kind"] == EVENT_FINISH].tolist())
@@ -301,10 +306,19 @@ class Scheduler:
         self._finished += finished
         return finished
 
-    def _append_token(self, request: Any) -> None:
-        row = int(request["row"])
+    def _next_token(self, row: int) -> int | None:
+        """Return the next output token of a request, None if it has ended."""
+        request = self._world.find(0, row)
+        if request["finish_reason"] != NOT_ENDED:
+            return None
         token = self._sample(self._view(request))
+        if isinstance(token, bool) or not isinstance(token, int | np.integer):
+            raise ConfigError(f"sample_fn returned {token!r}: return a token, a whole number")
+        return token
+
+    def _append_token(self, row: int, token: int) -> None:
         if self._eos_token_id is not None and token == self._eos_token_id:
+            request = self._world.find(0, row)
             self._world.stop(row, int(request["num_output_tokens"]) + 1, STOP)
         self._outputs[row].append(token)
 
@@ -398,6 +412,17 @@ def _victim_rule(config: SchedulerConfig) -> int:
 
 def _count_outputs(view: RequestView) -> int:
     return len(view.output)
+
+
+def _check_hash_ids(hash_ids: object) -> None:
+    fits = isinstance(hash_ids, Sequence | np.ndarray) and all(
+        isinstance(one, int | np.integer)
+        and not isinstance(one, bool)
+        and _LEAST_ID <= int(one) <= _MOST_ID
+        for one in hash_ids
+    )
+    if not fits:
+        raise ConfigError(f"hash_ids is {hash_ids!r}: give a list of whole numbers of 64 bits")
 
 
 def _is_finite(value: float) -> bool:

@@ -64,8 +64,14 @@ def simulate(
         ConfigError: The load or the seed is not allowed, the observation is privileged, or a live
             server's device is not there.
         PolicyError: The policy does not fit the environment.
-        TraceError: The table is empty.
+        TraceError: The table is empty, or is none.
     """
+    if not isinstance(table, RequestTable):
+        raise TraceError(f"{table!r} is no table of requests: read_trace(...) makes one of a file")
+    if not isinstance(env, EnvConfig | None):
+        raise ConfigError(f"env is {env!r}: give an EnvConfig(...)")
+    if until_s is not None and not (_is_number(until_s) and until_s > 0.0):
+        raise ConfigError(f"until_s is {until_s!r}: give seconds above 0")
     env = env or EnvConfig()
     if env.observation.privileged:
         raise ConfigError(
@@ -219,9 +225,10 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
             serve none of the requests.
         TraceError: All requests arrive at once, so there is no rate to scale.
     """
-    if not LEAST_LOAD <= load <= MOST_LOAD:
+    if not (_is_number(load) and LEAST_LOAD <= load <= MOST_LOAD):
+        shown = f"{load:g}" if isinstance(load, float) else repr(load)
         raise ConfigError(
-            f"load {load:g} is not allowed: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
+            f"load {shown} is not allowed: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
             "such as 0.8 or 1.0"
         )
     if table.span_s <= 0:
@@ -230,6 +237,10 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
             "leave the load out"
         )
     check_capacity(table, capacity_rps)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def check_capacity(table: RequestTable, capacity_rps: float) -> None:

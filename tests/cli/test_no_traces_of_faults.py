@@ -35,6 +35,8 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*SIMULATE, "--trace", "at_once.csv"), "at_once.csv: all requests arrive at one time"),
         ((*SIMULATE, "--trace", "at_once.csv", "--split", "test"), "there is no test part by time"),
         ((*SIMULATE, "--trace", "too_large.csv"), "no prompt fits this server"),
+        ((*SIMULATE, "service.classes.9.weight=2"), "'9' is no entry of a list of 3"),
+        ((*SIMULATE, "service.classes.-1.weight=2"), "'-1' is no entry of a list of 3"),
         ((*EVALUATE, "--load", "-1"), "load -1 is not possible"),
         ((*EVALUATE, "episode.load.low=2.0"), "would change nothing here: whole traces are run"),
         ((*EVALUATE, "--trace", "broken.csv"), "broken.csv, line 2"),

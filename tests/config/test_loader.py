@@ -98,6 +98,13 @@ def test_overrides_are_yaml_and_the_last_one_wins() -> None:
     assert config.agent.network == "mlp"
 
 
+def test_override_of_an_entry_of_a_list_that_no_file_writes() -> None:
+    env = load_config(EnvConfig, "h100_8b_small_kv", ["service.classes.1.weight=7.5"])
+    plain = load_config(EnvConfig, "h100_8b_small_kv")
+    weights = [one.weight for one in plain.service.classes]
+    assert [one.weight for one in env.service.classes] == [weights[0], 7.5, weights[2]]
+
+
 def test_override_of_a_list_entry(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("trace: [a, b]\n")

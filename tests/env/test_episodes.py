@@ -147,6 +147,8 @@ def test_warmup_of_a_vector_reset_does_not_hold_for_the_episodes_after_it(config
     [
         ({"warmup": 3.0}, "no reset option 'warmup'. Did you mean 'warmup_s'"),
         ({3: 3.0}, "no reset option 3"),
+        ({"trace_offset": 10**400}, "give seconds >= 0"),
+        ({"warmup_s": float("nan")}, "give seconds >= 0"),
         ({"warmup_s": -1.0}, "warmup_s is -1.0"),
         ({"warmup_s": float("nan")}, "warmup_s is nan"),
         ({"warmup_s": True}, "warmup_s is True"),

@@ -259,7 +259,9 @@ def test_an_interrupt_leaves_earlier_results_whole(tmp_path, table, monkeypatch)
 def test_results_of_another_evaluation_are_not_replaced(tmp_path, table):
     first = evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(SchedEnvError, match=r"another evaluation: loads is \[0\.7\] there and"):
+    with pytest.raises(
+        SchedEnvError, match=r"an evaluation of something else: loads is \[0\.7\] there and"
+    ):
         evaluate(["fcfs"], [table], 0.8, 1, split="all", out_dir=tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     again = evaluate(["fcfs"], [table], 0.7, 1, split="all", out_dir=tmp_path)

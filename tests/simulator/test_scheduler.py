@@ -228,7 +228,14 @@ def test_wrong_counts_are_refused(arguments: tuple[Any, ...], message: str) -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"eos_at": -1}, {"priority": np.nan}, {"arrival_time": np.inf}, {"priority": "high"}]
+    "wrong",
+    [
+        {"eos_at": -1},
+        {"priority": np.nan},
+        {"arrival_time": np.inf},
+        {"priority": "high"},
+        *({"hash_ids": ids} for ids in (5, None, "abc", ["a"], [np.nan], [1.5], [2**70], [True])),
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     name = next(iter(wrong))
@@ -237,7 +244,7 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_arguments_of_another_kind_are_refused() -> None:
-    for wrong in ({"config": {"num_blocks": 3}}, {"sample_fn": 3}):
+    for wrong in ({"config": {"num_blocks": 3}}, {"sample_fn": 3}, {"eos_token_id": "x"}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Scheduler(**wrong)  # pyright: ignore[reportArgumentType]
     scheduler = Scheduler()
@@ -248,6 +255,28 @@ def test_arguments_of_another_kind_are_refused() -> None:
         scheduler.request(unhashable)
     with pytest.raises(ConfigError, match="priority"):
         scheduler.add_request("a", 1, 1, priority=10**400)
+
+
+@pytest.mark.parametrize("token", [None, "x", 1.0, True, [1]])
+def test_what_is_no_token_is_refused_and_changes_nothing(token: Any) -> None:
+    tokens = iter([3, token, 3, 4])
+    scheduler = Scheduler(SchedulerConfig(), sample_fn=lambda _: next(tokens))
+    for name in ("a", "b"):
+        scheduler.add_request(name, 3, 1)
+    scheduler.schedule()
+    with pytest.raises(ConfigError, match="sample_fn returned"):
+        scheduler.update()
+    assert scheduler.request("a").output == ()
+    assert scheduler.update() == ["a", "b"]
+    assert scheduler.request("b").output == (4,)
+
+
+def test_a_request_that_is_not_there_is_told_with_some_that_are() -> None:
+    scheduler = Scheduler()
+    for index in range(200):
+        scheduler.add_request(index, 1, 1)
+    with pytest.raises(UnknownNameError, match=r"no request '1999'.*and 140 more$"):
+        scheduler.request(1999)
 
 
 def test_calls_out_of_turn_are_refused() -> None:

@@ -25,11 +25,12 @@ from sched_env.engine.records import (
     TIMED_OUT,
     TOO_LARGE,
 )
-from sched_env.errors import ConfigError, TraceError, UnknownNameError
+from sched_env.errors import ConfigError, PolicyError, TraceError, UnknownNameError
 from sched_env.metrics.conservation import check_records, count_outcomes
 from sched_env.policy.names import known_policies
 from sched_env.simulator import SimulationResult, at_load, fcfs_capacity_rps
 from sched_env.simulator import simulate as simulate_module
+from sched_env.workload import read_trace
 
 ENDS = {EVENT_FINISH: FINISHED, EVENT_REJECT: REJECTED, EVENT_TIME_OUT: TIMED_OUT}
 
@@ -275,9 +276,24 @@ def test_lone_prefill_is_the_sum_of_its_chunks(prompt: int, budget: int) -> None
 def test_wrong_arguments_are_refused(table: RequestTable) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'fcfs'"):
         simulate(table, "fcsf")
-    for load in (0.0, -1.0, float("nan"), 1e300, 1e-300):
+    wrong: Any
+    for wrong in (0.0, -1.0, float("nan"), 1e300, 1e-300, "x", 10**400):
         with pytest.raises(ConfigError, match="load"):
-            simulate(table, "fcfs", load=load)
+            simulate(table, "fcfs", load=wrong)
+    for wrong in (0.0, -1.0, float("nan"), "x"):
+        with pytest.raises(ConfigError, match="until_s"):
+            simulate(table, "fcfs", until_s=wrong)
+    for wrong in ("nope", 3, None):
+        with pytest.raises(TraceError, match="is no table of requests"):
+            simulate(wrong, "fcfs")
+    for wrong in (3, None, []):
+        with pytest.raises(PolicyError, match="is no policy"):
+            simulate(table, wrong)
+    wrong = 3
+    with pytest.raises(ConfigError, match="env is 3"):
+        simulate(table, "fcfs", wrong)
+    with pytest.raises(TraceError, match="3 is no trace"):
+        read_trace(wrong)
     for seed in (-1, 2**70, 1.5, True):
         with pytest.raises(ConfigError, match="seed"):
             simulate(table, "fcfs", seed=seed)  # pyright: ignore[reportArgumentType]

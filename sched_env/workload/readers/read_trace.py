@@ -56,6 +56,8 @@ def read_trace(
         ConfigError: an option is out of range.
     """
     options = ReadOptions(**keywords)
+    if not isinstance(path_or_name, str | PathLike):
+        raise TraceError(f"{path_or_name!r} is no trace: give a file, a folder or a name")
     name = str(path_or_name)
     if not name.strip():
         raise TraceError(f"no trace is named: give a file or one of {', '.join(WORKLOADS)}")

@@ -40,6 +40,8 @@ class TraceFile:
         """
         if path.is_dir():
             raise TraceError(f"{path} is a folder; give one trace file of it")
+        if path.exists() and not path.is_file():
+            raise TraceError(f"{path} is no regular file; write what comes from it to one")
         try:
             with path.open("rb") as file:
                 data = file.read(MAX_TRACE_BYTES + 1)

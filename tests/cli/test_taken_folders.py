@@ -1,0 +1,52 @@
+"""No command replaces what another question, or another command, has left in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sched_env.cli.main import main
+
+SIMULATE = ["simulate", "--trace", "few.csv", "--out", "out", "--policy"]
+EVALUATE = ["evaluate", "--trace", "few.csv", "--split", "all", "--load", "own", "--seeds", "1"]
+EVALUATE += ["--out", "out", "--policies"]
+ARENA = ["arena", "quick", "traces.few=few.csv", "traces.azure_conv=few.csv", "split=all"]
+ARENA += ["traces.azure_code=few.csv", "traces.mooncake_conv=few.csv", "ceilings.enabled=false"]
+ARENA += ["bursts={}", "num_seeds=1", "loads=[1.0]", "max_requests=20", "--out", "out"]
+TUNE = ["tune", "env/h100_8b_small_kv", "trace=[few.csv]", "--iterations", "1", "--out", "out"]
+
+
+@pytest.fixture(autouse=True)
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{index * 0.2},{50 + index},{5 + index % 7}\n" for index in range(60))
+    Path("few.csv").write_text("arrival_time_s,prompt_tokens,output_tokens\n" + rows)
+
+
+def contents() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        ([*SIMULATE, "fcfs"], ([*SIMULATE, "sjf"], [*EVALUATE, "fcfs"], ARENA, TUNE)),
+        ([*EVALUATE, "fcfs"], ([*SIMULATE, "fcfs"], [*EVALUATE, "sjf"], ARENA, TUNE)),
+        ([*ARENA, "policies=[fcfs]"], ([*ARENA, "policies=[sjf]"], [*EVALUATE, "fcfs"], TUNE)),
+    ],
+)
+def test_results_of_something_else_stay(
+    first: list[str], others: tuple[list[str], ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if any(command[0] == "tune" for command in others):
+        pytest.importorskip("cmaes")
+    assert main(first) == 0
+    before = contents()
+    for command in others:
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "out holds the results of" in error
+        assert "ame another folder" in error
+        assert contents() == before
+    assert main(first) == 0
