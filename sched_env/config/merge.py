@@ -59,7 +59,8 @@ def parse_override(text: str) -> Override:
 def overlay(values: Mapping[str, Any], override: Override) -> dict[str, Any]:
     """Return ``values`` with an override laid over them.
 
-    A part of the key that is an integer counts entries of a list from 0.
+    A part of the key that is an integer counts entries of a list from 0. An empty mapping takes the
+    place of what is there.
 
     Raises:
         ConfigError: the key leads through something that is neither a mapping nor a list.
@@ -70,7 +71,7 @@ def overlay(values: Mapping[str, Any], override: Override) -> dict[str, Any]:
 def _overlaid(below: Any, path: Sequence[str], override: Override) -> Any:
     """Return ``below`` with the override's value at what is left of its path."""
     if not path:
-        if is_mapping(below) and is_mapping(override.value):
+        if is_mapping(below) and is_mapping(override.value) and override.value:
             return merge(below, override.value)
         return override.value
     name, rest = path[0], path[1:]
@@ -83,7 +84,10 @@ def _overlaid(below: Any, path: Sequence[str], override: Override) -> Any:
     if below is not None and not is_mapping(below):
         raise _no_way(override, f"{name!r} leads into {below!r}, which has no keys")
     mapping: dict[str, Any] = below or {}
-    return merge(mapping, {name: _overlaid(mapping.get(name), rest, override)})
+    laid = _overlaid(mapping.get(name), rest, override)
+    if laid == {}:
+        return {**mapping, name: laid}
+    return merge(mapping, {name: laid})
 
 
 def _no_way(override: Override, problem: str) -> ConfigError:

@@ -98,6 +98,14 @@ def test_overrides_are_yaml_and_the_last_one_wins() -> None:
     assert config.agent.network == "mlp"
 
 
+def test_an_empty_mapping_leaves_nothing() -> None:
+    assert load_config(ArenaConfig, "quick", ["bursts={}"]).bursts == {}
+    with pytest.raises(ConfigError, match="kv_pools"):
+        load_config(ArenaConfig, "quick", ["kv_pools={}"])
+    with pytest.raises(ConfigError, match="no traces: give some"):
+        load_config(ArenaConfig, "quick", ["traces={}", "bursts={}"])
+
+
 def test_override_of_an_entry_of_a_list_that_no_file_writes() -> None:
     env = load_config(EnvConfig, "h100_8b_small_kv", ["service.classes.1.weight=7.5"])
     plain = load_config(EnvConfig, "h100_8b_small_kv")
