@@ -23,18 +23,37 @@ import yaml
 from sched_env.agents.score_search.search import Look, SearchResult
 from sched_env.config import EnvConfig
 from sched_env.config.tuning import TuningConfig
+from sched_env.env.build import read_tables
 from sched_env.evaluation.files import SEARCH, make_folder, write_json, write_text
+from sched_env.evaluation.fingerprints import table_sha256, weights_sha256
 from sched_env.evaluation.machine import describe_machine
 from sched_env.policy.format import write_policy
+from sched_env.policy.runtime import ExportedPolicy
 
 SUMMARY = "summary.json"
 
 
 def search_question(
-    env: EnvConfig, tuning: TuningConfig, seed: int, start: str | None
+    env: EnvConfig, tuning: TuningConfig, seed: int, start: ExportedPolicy | None
 ) -> dict[str, Any]:
-    """Return everything that decides a search; ``start`` names the policy that it goes on from."""
-    return {"seed": seed, "start": start, "tuning": tuning.to_dict(), "env": env.to_dict()}
+    """Return everything that decides a search.
+
+    Args:
+        env: Traces, server, clients and observation.
+        tuning: How long and on what to search.
+        seed: Decides the rest.
+        start: The policy that it goes on from.
+
+    Raises:
+        TraceError: A trace cannot be read.
+    """
+    return {
+        "seed": seed,
+        "start_sha256": None if start is None else weights_sha256(start),
+        "requests_sha256": [table_sha256(table) for table in read_tables(env)],
+        "tuning": tuning.to_dict(),
+        "env": env.to_dict(),
+    }
 
 
 def open_search_folder(path: Path, question: Mapping[str, Any]) -> Path:

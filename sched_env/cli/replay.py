@@ -60,7 +60,7 @@ def run(arguments: Any) -> None:
         scheduler = scheduler.replace(enable_prefix_caching=True)
 
     from sched_env.cost.selection import chosen_cost, counting_beyond
-    from sched_env.evaluation.files import check_folder
+    from sched_env.evaluation.files import REPLAY, check_folder
     from sched_env.evaluation.plots import can_plot
     from sched_env.evaluation.replay import replay_run, replay_table, write_replay
     from sched_env.evaluation.table import print_tables
@@ -73,7 +73,7 @@ def run(arguments: Any) -> None:
         per_step_ms=arguments.engine_overhead_ms,
         per_seq_ms=arguments.engine_overhead_per_seq_ms,
     )
-    out = check_folder(Path(arguments.out))
+    out = check_folder(Path(arguments.out), REPLAY)
     replay = replay_run(served, scheduler, counting_beyond(cost))
     print_tables([replay_table(replay)])
     for note in replay.notes:

@@ -20,7 +20,7 @@ class SimulateArguments:
     """Run one policy over a whole trace, without torch.
 
     Prints a summary. With --out it writes requests.csv and requests.parquet (one row per request),
-    events.csv and events.parquet, and summary.json.
+    events.csv and events.parquet, summary.json, and config.yaml, which tells what was run.
     """
 
     overrides: Annotated[
@@ -57,6 +57,8 @@ def run(arguments: SimulateArguments) -> None:
 
     from sched_env.cli.tables import print_row
     from sched_env.evaluation.cell import clock_text
+    from sched_env.evaluation.entries import describe_policy
+    from sched_env.evaluation.fingerprints import table_sha256
     from sched_env.evaluation.progress import announce_compilation
     from sched_env.metrics.summary import summarize
     from sched_env.policy.registry import resolve_policy
@@ -76,10 +78,19 @@ def run(arguments: SimulateArguments) -> None:
         "clock": clock_text(env.cost),
         "split": arguments.split,
     }
+    question = {
+        "policy": describe_policy(arguments.policy, policy),
+        "trace": arguments.trace,
+        "requests_sha256": table_sha256(table),
+        "load": load,
+        "seed": arguments.seed,
+        "split": arguments.split,
+        "env": env.to_dict(),
+    }
     if arguments.out:
         from sched_env.cli.simulation_files import check_simulation_folder
 
-        check_simulation_folder(Path(arguments.out), labels)
+        check_simulation_folder(Path(arguments.out), question)
     announce_compilation()
     result = simulate(
         table,
@@ -94,7 +105,7 @@ def run(arguments: SimulateArguments) -> None:
     if arguments.out:
         from sched_env.cli.simulation_files import write_simulation
 
-        for path in write_simulation(result, summary, Path(arguments.out), class_names):
+        for path in write_simulation(result, summary, Path(arguments.out), class_names, question):
             print(path)
 
 

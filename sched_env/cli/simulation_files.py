@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import yaml
 
 from sched_env.engine.records import EVENT_NAMES, FINISH_REASON_NAMES, STATUS_NAMES
 from sched_env.evaluation.files import (
     SIMULATION,
     check_folder,
+    finite,
     make_folder,
-    refuse_another,
     replacing,
     write_json,
+    write_text,
 )
+from sched_env.evaluation.results import CONFIG, check_replaces_nothing
 from sched_env.metrics import latency, slo
 from sched_env.metrics.summary import Row
 from sched_env.simulator import SimulationResult
@@ -30,24 +32,26 @@ EVENTS = "events"
 SUMMARY = "summary.json"
 
 
-def check_simulation_folder(folder: Path, labels: Mapping[str, Any]) -> None:
-    """Refuse a folder with other results than those of a simulation with the same labels.
+def check_simulation_folder(folder: Path, question: Mapping[str, Any]) -> None:
+    """Refuse a folder with other results than those of the same simulation.
+
+    Args:
+        folder: Where results are to be written.
+        question: Everything that decides them.
 
     Raises:
         SchedEnvError: It holds some, or nothing can be written there.
     """
     check_folder(folder, SIMULATION)
-    if (folder / SUMMARY).is_file():
-        try:
-            there = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        except ValueError:
-            there = {}
-        known = {name: there[name] for name in labels if name in there}
-        refuse_another(folder, SIMULATION, known, labels)
+    check_replaces_nothing(folder, question, SIMULATION, SUMMARY)
 
 
 def write_simulation(
-    result: SimulationResult, summary: Row, folder: Path, class_names: list[str]
+    result: SimulationResult,
+    summary: Row,
+    folder: Path,
+    class_names: list[str],
+    question: Mapping[str, Any],
 ) -> list[Path]:
     """Write a simulation's files and return their paths.
 
@@ -56,13 +60,15 @@ def write_simulation(
         summary: its flat row of metrics.
         folder: made if it does not exist.
         class_names: names of the service classes by index.
+        question: everything that decided it.
     """
     make_folder(folder, SIMULATION)
     written = [*_write_table(request_table(result, class_names), folder / REQUESTS)]
     if result.events is not None:
         written += _write_table(event_table(result.events), folder / EVENTS)
+    write_text(folder / CONFIG, yaml.safe_dump(finite(question), sort_keys=False))
     write_json(folder / SUMMARY, summary)
-    return [*written, folder / SUMMARY]
+    return [*written, folder / CONFIG, folder / SUMMARY]
 
 
 def request_table(result: SimulationResult, class_names: list[str]) -> pa.Table:

@@ -83,7 +83,7 @@ def run(arguments: TuneArguments) -> None:
     start = None if arguments.start is None else _start(arguments.start)
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
     check_folder(Path(place), SEARCH)
-    question = search_question(env, tuning, arguments.seed, arguments.start)
+    question = search_question(env, tuning, arguments.seed, start)
     check_replaces_nothing(Path(place), question, SEARCH, SUMMARY)
 
     def show(iteration: int, look: Look) -> None:

@@ -43,28 +43,32 @@ def load_config(
     """
     path = find_config(name_or_path, model.config_kind)
     _check_kind(path, model.config_kind)
-    values = _read(path, ())
+    written = values = _read(path, ())
     for text in overrides:
         override = _fill_in(parse_override(text))
-        values = overlay(_with_list(values, override, model, path), override)
+        to_list = _list_to_write_out(values, override)
+        if to_list:
+            resolved = model.from_mapping(written, source=_display(path)).to_dict()
+            found = _value_at(resolved, to_list)
+            if isinstance(found, list):
+                values = overlay(values, Override(text, to_list, cast("list[Any]", found)))
+        values = overlay(values, override)
     return model.from_mapping(values, source=_display(path))
 
 
-def _with_list(
-    values: dict[str, Any], override: Override, model: type[ConfigModel], path: Path
-) -> dict[str, Any]:
-    """Return the values with the list written out that an override numbers an entry of."""
+def _list_to_write_out(values: Mapping[str, Any], override: Override) -> tuple[str, ...]:
+    """Return the key of a list that an override numbers an entry of, if nothing gives it yet."""
     numbers = (part.removeprefix("-").isdecimal() for part in override.path)
     places = [place for place, is_number in enumerate(numbers) if is_number]
-    if not places:
-        return values
-    to_list = override.path[: places[0]]
-    found: Any = model.from_mapping(values, source=_display(path)).to_dict()
-    for part in to_list:
+    to_list = override.path[: places[0]] if places else ()
+    return () if isinstance(_value_at(values, to_list), list) else to_list
+
+
+def _value_at(values: Mapping[str, Any], path: Iterable[str]) -> Any:
+    found: Any = values
+    for part in path:
         found = found.get(part) if is_mapping(found) else None
-    if not isinstance(found, list):
-        return values
-    return overlay(values, Override(override.text, to_list, cast("list[Any]", found)))
+    return found
 
 
 def find_config(name_or_path: str | Path, kind: str | None = None) -> Path:

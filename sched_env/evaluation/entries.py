@@ -98,7 +98,7 @@ def policy_entries(
             label = policy.name if names.count(policy.name) == 1 else _folder_name(target, policy)
         target = str(target) if isinstance(target, Path) else target
         kind = CLAIRVOYANT if policy.privileged else policy.kind
-        entries.append(PolicyEntry(label, target, kind, _description(target, policy)))
+        entries.append(PolicyEntry(label, target, kind, describe_policy(target, policy)))
     _check_unique("policy", [entry.label for entry in entries])
     return tuple(entries)
 
@@ -185,7 +185,8 @@ def _folder_name(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> str:
     return path.parent.name if path.name == "policy" else path.name
 
 
-def _description(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> dict[str, Any]:
+def describe_policy(target: PolicyLike, policy: Heuristic | ExportedPolicy) -> dict[str, Any]:
+    """Return what tells a policy from others, as plain values: its name, parameters and hashes."""
     described: dict[str, Any] = {"policy": target if isinstance(target, str) else policy.name}
     described |= {"reference": policy.reference, "parameters": dict(policy.parameters)}
     if not isinstance(policy, Heuristic):

@@ -14,14 +14,17 @@ from typing import Any
 from sched_env.config.differences import describe_differences
 from sched_env.errors import SchedEnvError
 
-SIMULATION, EVALUATION, ARENA, SEARCH = "a simulation", "an evaluation", "an arena", "a search"
+SIMULATION, EVALUATION, ARENA = "a simulation", "an evaluation", "an arena"
+SEARCH, REPLAY, TRAINING = "a search", "a replay", "a training"
 _MARKS = {
-    "requests.parquet": SIMULATION,
-    "results.parquet": EVALUATION,
-    "arena.md": ARENA,
-    "progress.csv": SEARCH,
+    "requests.parquet": (SIMULATION,),
+    "results.parquet": (EVALUATION,),
+    "results.partial.jsonl": (EVALUATION,),
+    "arena.md": (ARENA,),
+    "progress.csv": (SEARCH, TRAINING),
+    "replay.json": (REPLAY,),
 }
-"""A file that only one kind of results has."""
+"""Files by which results are known, and of which kinds they may be."""
 
 
 @contextmanager
@@ -72,7 +75,7 @@ def make_folder(path: Path, kind: str = "") -> Path:
 
     Args:
         path: where.
-        kind: of what, one of the four above if it is; the same may lie there already.
+        kind: of what, one of those above if it is; the same may lie there already.
 
     Raises:
         SchedEnvError: a file, a training run or results of another kind are in the way, or the
@@ -128,9 +131,18 @@ def _refuse_taken(path: Path, kind: str) -> None:
             f"{path} holds a training run or a policy, whose files the results would replace: "
             f"name another folder, such as {path / 'evaluation'}"
         )
-    for file, found in _MARKS.items():
-        if found != kind and (path / file).is_file():
-            raise SchedEnvError(f"{path} holds the results of {found}: name another folder")
+    refuse_other_kinds(path, kind)
+
+
+def refuse_other_kinds(path: Path, kind: str) -> None:
+    """Refuse a folder with results of another kind than ``kind``.
+
+    Raises:
+        SchedEnvError: it holds some.
+    """
+    for file, kinds in _MARKS.items():
+        if kind not in kinds and (path / file).is_file():
+            raise SchedEnvError(f"{path} holds the results of {kinds[0]}: name another folder")
 
 
 @contextmanager

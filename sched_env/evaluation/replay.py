@@ -18,7 +18,7 @@ import numpy as np
 from sched_env.config import EnvConfig, ServiceConfig
 from sched_env.config.cost import CostConfig
 from sched_env.config.scheduler import SchedulerConfig
-from sched_env.evaluation.files import make_folder, replacing, write_json
+from sched_env.evaluation.files import REPLAY, make_folder, replacing, write_json
 from sched_env.evaluation.table import MISSING, TextTable, format_amount
 from sched_env.metrics import latency
 from sched_env.metrics.outcome import Floats
@@ -161,7 +161,7 @@ def _percent(metric: Mapping[str, float]) -> str:
 
 def write_replay(replay: Replay, folder: Path) -> list[Path]:
     """Write the comparison, the settings and one row per request; return the paths."""
-    make_folder(folder)
+    make_folder(folder, REPLAY)
     write_json(folder / RESULT_FILE, replay.metrics)
     write_json(folder / SETTINGS_FILE, _settings(replay))
     with replacing(folder / REQUESTS_FILE) as temporary:

@@ -18,7 +18,7 @@ from sched_env.errors import SchedEnvError, UnknownNameError
 from sched_env.evaluation.cell import CellFailure, CellRunner, Setting
 from sched_env.evaluation.compare import compare
 from sched_env.evaluation.entries import Cell, PolicyLike, TraceLike
-from sched_env.evaluation.files import EVALUATION, make_folder
+from sched_env.evaluation.files import EVALUATION, check_folder, make_folder
 from sched_env.evaluation.fingerprints import package_sha256
 from sched_env.evaluation.grid import Grid, describe_grid, source_text
 from sched_env.evaluation.journal import Journal
@@ -107,6 +107,7 @@ def evaluate(
     tables = runner.tables(grid.traces, grid.loads, grid.seeds[0])
     config = describe_grid(grid, setting, tables)
     if out_dir is not None:
+        check_folder(Path(out_dir), EVALUATION)
         check_replaces_nothing(Path(out_dir), config)
     folder = None if out_dir is None else make_folder(Path(out_dir), EVALUATION)
     with Journal(folder, {**config, "sched_env_sha256": package_sha256()}) as journal:

@@ -200,7 +200,7 @@ class Scheduler:
         Raises:
             ConfigError: A value is not allowed, or the id was used before.
         """
-        if not isinstance(request_id, Hashable):
+        if not _can_be_hashed(request_id):
             raise ConfigError(f"request id {request_id!r} cannot be hashed: give a text or number")
         if request_id in self._rows:
             raise ConfigError(f"request id {request_id!r} was added before: give each its own")
@@ -208,7 +208,7 @@ class Scheduler:
         _check_count("max_tokens", max_tokens, 1)
         _check_count("eos_at", eos_at, 0)
         for name, value in (("priority", priority), ("arrival_time", arrival_time)):
-            is_number = isinstance(value, int | float | np.number)
+            is_number = isinstance(value, int | float | np.integer | np.floating)
             if not (is_number and _is_finite(value)):
                 raise ConfigError(f"{name} is {value!r}: give a finite number")
         _check_hash_ids(hash_ids)
@@ -378,7 +378,7 @@ class Scheduler:
         Raises:
             UnknownNameError: No request of that id was added.
         """
-        if not isinstance(request_id, Hashable) or request_id not in self._rows:
+        if not _can_be_hashed(request_id) or request_id not in self._rows:
             raise UnknownNameError("request", str(request_id), map(str, self._rows))
         return self._view(self._world.find(0, self._rows[request_id]))
 
@@ -415,20 +415,29 @@ def _count_outputs(view: RequestView) -> int:
 
 
 def _check_hash_ids(hash_ids: object) -> None:
-    fits = isinstance(hash_ids, Sequence | np.ndarray) and all(
-        isinstance(one, int | np.integer)
-        and not isinstance(one, bool)
-        and _LEAST_ID <= int(one) <= _MOST_ID
-        for one in hash_ids
-    )
-    if not fits:
+    is_list = isinstance(hash_ids, Sequence) and not isinstance(hash_ids, str | bytes)
+    is_array = isinstance(hash_ids, np.ndarray) and hash_ids.ndim == 1
+    if not (is_list or is_array) or not all(map(_is_hash_id, cast("Sequence[object]", hash_ids))):
         raise ConfigError(f"hash_ids is {hash_ids!r}: give a list of whole numbers of 64 bits")
+
+
+def _is_hash_id(value: object) -> bool:
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+    return is_whole and _LEAST_ID <= int(cast("int", value)) <= _MOST_ID
+
+
+def _can_be_hashed(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:  # a list, or a tuple of one
+        return False
+    return True
 
 
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # an int beyond all floats
+    except (OverflowError, TypeError):  # an int beyond all floats, a span of time
         return False
 
 

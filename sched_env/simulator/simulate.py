@@ -240,7 +240,10 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    """Tell whether it is a number that a float can be."""
+    if isinstance(value, int | np.integer):
+        return not isinstance(value, bool) and abs(int(value)) < 2**1023
+    return isinstance(value, float | np.floating)
 
 
 def check_capacity(table: RequestTable, capacity_rps: float) -> None:

@@ -214,8 +214,8 @@ class RequestTable:
             UnknownNameError: no such split.
             TraceError: nothing arrives in that part, or all arrive at once.
         """
-        if name not in SPLITS:
-            raise UnknownNameError("split", name, SPLITS)
+        if not isinstance(name, str) or name not in SPLITS:
+            raise UnknownNameError("split", str(name), SPLITS)
         if name == "all":
             return self.rebased()
         if len(self) and self.span_s == 0.0:

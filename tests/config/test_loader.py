@@ -111,6 +111,11 @@ def test_override_of_an_entry_of_a_list_that_no_file_writes() -> None:
     plain = load_config(EnvConfig, "h100_8b_small_kv")
     weights = [one.weight for one in plain.service.classes]
     assert [one.weight for one in env.service.classes] == [weights[0], 7.5, weights[2]]
+    shares = [
+        f"service.classes.{index}.share={share}" for index, share in enumerate((0.5, 0.2, 0.3))
+    ]
+    env = load_config(EnvConfig, "h100_8b_small_kv", shares)
+    assert [one.share for one in env.service.classes] == [0.5, 0.2, 0.3]
 
 
 def test_override_of_a_list_entry(tmp_path: Path) -> None:

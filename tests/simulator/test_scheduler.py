@@ -234,7 +234,10 @@ def test_wrong_counts_are_refused(arguments: tuple[Any, ...], message: str) -> N
         {"priority": np.nan},
         {"arrival_time": np.inf},
         {"priority": "high"},
-        *({"hash_ids": ids} for ids in (5, None, "abc", ["a"], [np.nan], [1.5], [2**70], [True])),
+        *({"hash_ids": ids} for ids in (5, None, "abc", b"ab", ["a"], [np.nan])),
+        *({"hash_ids": ids} for ids in ([1.5], [2**70], [True], np.array(5))),
+        {"hash_ids": np.arange(2, dtype="m8[s]")},
+        {"priority": np.timedelta64(3, "s")},
     ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
@@ -248,11 +251,12 @@ def test_arguments_of_another_kind_are_refused() -> None:
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Scheduler(**wrong)  # pyright: ignore[reportArgumentType]
     scheduler = Scheduler()
-    unhashable: Any = ["a"]
-    with pytest.raises(ConfigError, match="cannot be hashed"):
-        scheduler.add_request(unhashable, 1, 1)
-    with pytest.raises(UnknownNameError):
-        scheduler.request(unhashable)
+    unhashable: Any
+    for unhashable in (["a"], (1, ["a"])):
+        with pytest.raises(ConfigError, match="cannot be hashed"):
+            scheduler.add_request(unhashable, 1, 1)
+        with pytest.raises(UnknownNameError):
+            scheduler.request(unhashable)
     with pytest.raises(ConfigError, match="priority"):
         scheduler.add_request("a", 1, 1, priority=10**400)
 

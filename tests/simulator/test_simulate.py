@@ -280,7 +280,7 @@ def test_wrong_arguments_are_refused(table: RequestTable) -> None:
     for wrong in (0.0, -1.0, float("nan"), 1e300, 1e-300, "x", 10**400):
         with pytest.raises(ConfigError, match="load"):
             simulate(table, "fcfs", load=wrong)
-    for wrong in (0.0, -1.0, float("nan"), "x"):
+    for wrong in (0.0, -1.0, float("nan"), "x", 10**400):
         with pytest.raises(ConfigError, match="until_s"):
             simulate(table, "fcfs", until_s=wrong)
     for wrong in ("nope", 3, None):
