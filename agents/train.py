@@ -61,7 +61,8 @@ from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError, MissingExtraError
 from sched_env.evaluation.entries import check_loads
-from sched_env.evaluation.files import TRAINING, refuse_other_kinds, write_json, write_text
+from sched_env.evaluation.files import write_json, write_text
+from sched_env.evaluation.folders import TRAINING, refuse_other_kinds
 from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import write_policy
 from sched_env.policy.registry import resolve_policy

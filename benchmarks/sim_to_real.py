@@ -33,7 +33,8 @@ from sched_env.config import LiveCost
 from sched_env.config.cost import ProfileCost
 from sched_env.env.state import check_number
 from sched_env.evaluation.entries import check_loads
-from sched_env.evaluation.files import check_folder, make_folder, write_json, write_text
+from sched_env.evaluation.files import write_json, write_text
+from sched_env.evaluation.folders import check_folder, make_folder
 from sched_env.evaluation.machine import describe_machine
 from sched_env.evaluation.table import TextTable, print_tables
 from sched_env.executor.device import device_name

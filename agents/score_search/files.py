@@ -22,19 +22,23 @@ import yaml
 
 from sched_env.agents.score_search.search import Look, SearchResult
 from sched_env.config import EnvConfig
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import TuningConfig
 from sched_env.env.build import read_tables
-from sched_env.evaluation.files import SEARCH, make_folder, write_json, write_text
+from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.fingerprints import table_sha256, weights_sha256
+from sched_env.evaluation.folders import CONFIG, SEARCH, make_folder
 from sched_env.evaluation.machine import describe_machine
 from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy
 
-SUMMARY = "summary.json"
-
 
 def search_question(
-    env: EnvConfig, tuning: TuningConfig, seed: int, start: ExportedPolicy | None
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int,
+    start: ExportedPolicy | None,
+    objective: ObjectiveConfig,
 ) -> dict[str, Any]:
     """Return everything that decides a search.
 
@@ -43,6 +47,7 @@ def search_question(
         tuning: How long and on what to search.
         seed: Decides the rest.
         start: The policy that it goes on from.
+        objective: What the best candidate is best at.
 
     Raises:
         TraceError: A trace cannot be read.
@@ -51,6 +56,7 @@ def search_question(
         "seed": seed,
         "start_sha256": None if start is None else weights_sha256(start),
         "requests_sha256": [table_sha256(table) for table in read_tables(env)],
+        "objective": objective.to_dict(),
         "tuning": tuning.to_dict(),
         "env": env.to_dict(),
     }
@@ -63,8 +69,8 @@ def open_search_folder(path: Path, question: Mapping[str, Any]) -> Path:
         SchedEnvError: A file or a training run is in the way, or nothing can be written there.
     """
     folder = make_folder(path, SEARCH)
-    (folder / SUMMARY).unlink(missing_ok=True)
-    write_text(folder / "config.yaml", yaml.safe_dump(dict(question), sort_keys=False))
+    (folder / "summary.json").unlink(missing_ok=True)
+    write_text(folder / CONFIG, yaml.safe_dump(dict(question), sort_keys=False))
     write_json(folder / "environment.json", describe_machine())
     return folder
 
@@ -82,5 +88,5 @@ def write_search(result: SearchResult, folder: Path) -> Path:
     """Write the policy, the looks and the summary; return the policy's folder."""
     policy = write_policy(folder / "policy", result.policy.weights, result.policy.card)
     write_text(folder / "progress.csv", looks_csv(result.looks))
-    write_json(folder / SUMMARY, dict(result.policy.card.training))
+    write_json(folder / "summary.json", dict(result.policy.card.training))
     return policy

@@ -40,7 +40,7 @@ def run(arguments: ProfileAiconfiguratorArguments) -> None:
     from sched_env.config.cost import TableCost
     from sched_env.cost.aiconfigurator import PACKAGE, aiconfigurator_steps, package_version
     from sched_env.cost.profile import STEPS_FILE, Profile, profile_folder, write_profile
-    from sched_env.evaluation.files import check_folder
+    from sched_env.evaluation.folders import check_folder
 
     asked: dict[str, Any] = {
         "package": f"{PACKAGE} {package_version()}",

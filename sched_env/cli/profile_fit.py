@@ -46,7 +46,8 @@ def run(arguments: ProfileFitArguments) -> None:
     from sched_env.cli.profile_tables import error_rows, error_table, median_table
     from sched_env.cost.measured import choose_group, read_measured_steps
     from sched_env.cost.profile import profile_folder, write_profile
-    from sched_env.evaluation.files import check_folder, write_json
+    from sched_env.evaluation.files import write_json
+    from sched_env.evaluation.folders import check_folder
     from sched_env.evaluation.table import print_tables
     from sched_env.simulator.simulate import check_seed
 

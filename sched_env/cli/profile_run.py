@@ -75,7 +75,8 @@ def run(arguments: ProfileRunArguments) -> None:
     from rich.progress import Progress
 
     from sched_env import __version__
-    from sched_env.evaluation.files import check_folder, make_folder, write_json, write_text
+    from sched_env.evaluation.files import write_json, write_text
+    from sched_env.evaluation.folders import check_folder, make_folder
     from sched_env.evaluation.machine import describe_machine
 
     with importing_extra("gpu"):

@@ -60,7 +60,7 @@ def run(arguments: Any) -> None:
         scheduler = scheduler.replace(enable_prefix_caching=True)
 
     from sched_env.cost.selection import chosen_cost, counting_beyond
-    from sched_env.evaluation.files import REPLAY, check_folder
+    from sched_env.evaluation.folders import REPLAY, check_folder
     from sched_env.evaluation.plots import can_plot
     from sched_env.evaluation.replay import replay_run, replay_table, write_replay
     from sched_env.evaluation.table import print_tables

@@ -59,6 +59,7 @@ def run(arguments: SimulateArguments) -> None:
     from sched_env.evaluation.cell import clock_text
     from sched_env.evaluation.entries import describe_policy
     from sched_env.evaluation.fingerprints import table_sha256
+    from sched_env.evaluation.folders import SIMULATION, check_folder
     from sched_env.evaluation.progress import announce_compilation
     from sched_env.metrics.summary import summarize
     from sched_env.policy.registry import resolve_policy
@@ -88,9 +89,7 @@ def run(arguments: SimulateArguments) -> None:
         "env": env.to_dict(),
     }
     if arguments.out:
-        from sched_env.cli.simulation_files import check_simulation_folder
-
-        check_simulation_folder(Path(arguments.out), question)
+        check_folder(Path(arguments.out), SIMULATION, question)
     announce_compilation()
     result = simulate(
         table,

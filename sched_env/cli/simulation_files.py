@@ -13,16 +13,8 @@ import pyarrow.parquet
 import yaml
 
 from sched_env.engine.records import EVENT_NAMES, FINISH_REASON_NAMES, STATUS_NAMES
-from sched_env.evaluation.files import (
-    SIMULATION,
-    check_folder,
-    finite,
-    make_folder,
-    replacing,
-    write_json,
-    write_text,
-)
-from sched_env.evaluation.results import CONFIG, check_replaces_nothing
+from sched_env.evaluation.files import finite, replacing, write_json, write_text
+from sched_env.evaluation.folders import CONFIG, SIMULATION, make_folder
 from sched_env.metrics import latency, slo
 from sched_env.metrics.summary import Row
 from sched_env.simulator import SimulationResult
@@ -30,20 +22,6 @@ from sched_env.simulator import SimulationResult
 REQUESTS = "requests"
 EVENTS = "events"
 SUMMARY = "summary.json"
-
-
-def check_simulation_folder(folder: Path, question: Mapping[str, Any]) -> None:
-    """Refuse a folder with other results than those of the same simulation.
-
-    Args:
-        folder: Where results are to be written.
-        question: Everything that decides them.
-
-    Raises:
-        SchedEnvError: It holds some, or nothing can be written there.
-    """
-    check_folder(folder, SIMULATION)
-    check_replaces_nothing(folder, question, SIMULATION, SUMMARY)
 
 
 def write_simulation(

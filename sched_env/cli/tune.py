@@ -68,23 +68,20 @@ def run(arguments: TuneArguments) -> None:
     with importing_extra("tune"):
         import cmaes  # noqa: F401
     from sched_env.agents.score_search.files import (
-        SUMMARY,
         open_search_folder,
         search_question,
         write_search,
     )
     from sched_env.agents.score_search.search import Look, polish, search
-    from sched_env.evaluation.files import SEARCH, check_folder
-    from sched_env.evaluation.results import check_replaces_nothing
+    from sched_env.evaluation.folders import SEARCH, check_folder
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
     name, env, tuning, objective = _settings(arguments)
     start = None if arguments.start is None else _start(arguments.start)
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
-    check_folder(Path(place), SEARCH)
-    question = search_question(env, tuning, arguments.seed, start)
-    check_replaces_nothing(Path(place), question, SEARCH, SUMMARY)
+    question = search_question(env, tuning, arguments.seed, start, objective)
+    check_folder(Path(place), SEARCH, question)
 
     def show(iteration: int, look: Look) -> None:
         if look.iteration == iteration:

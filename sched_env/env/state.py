@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sched_env.config import ConfigModel, EnvConfig
 from sched_env.env.build import with_warmup
 from sched_env.errors import ConfigError, did_you_mean
-from sched_env.simulator.simulate import check_seed
+from sched_env.simulator.simulate import check_seed, is_number
 
 STATE_ARRAYS = (
     "state",
@@ -146,8 +146,7 @@ def read_options(options: Mapping[str, Any] | None, longest_offset_s: float) -> 
         if name not in _OPTIONS:
             hint = did_you_mean(str(name), _OPTIONS)
             raise ConfigError(f"no reset option {name!r}.{hint} Known: {', '.join(_OPTIONS)}")
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not (is_number and 0 <= value <= sys.float_info.max):
+        if not (is_number(value) and 0 <= value < math.inf):
             raise ConfigError(f"reset option {name} is {value!r}: give seconds >= 0")
     offset_s = given.get("trace_offset")
     if offset_s is not None and offset_s > longest_offset_s:

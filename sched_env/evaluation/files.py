@@ -6,25 +6,10 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from sched_env.config.differences import describe_differences
-from sched_env.errors import SchedEnvError
-
-SIMULATION, EVALUATION, ARENA = "a simulation", "an evaluation", "an arena"
-SEARCH, REPLAY, TRAINING = "a search", "a replay", "a training"
-_MARKS = {
-    "requests.parquet": (SIMULATION,),
-    "results.parquet": (EVALUATION,),
-    "results.partial.jsonl": (EVALUATION,),
-    "arena.md": (ARENA,),
-    "progress.csv": (SEARCH, TRAINING),
-    "replay.json": (REPLAY,),
-}
-"""Files by which results are known, and of which kinds they may be."""
 
 
 @contextmanager
@@ -68,88 +53,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
-
-
-def make_folder(path: Path, kind: str = "") -> Path:
-    """Make a folder for results and return it.
-
-    Args:
-        path: where.
-        kind: of what, one of those above if it is; the same may lie there already.
-
-    Raises:
-        SchedEnvError: a file, a training run or results of another kind are in the way, or the
-            folder cannot be made or written to.
-    """
-    _refuse_taken(path, kind)
-    with _results_to(path):
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-
-
-def check_folder(path: Path, kind: str = "") -> Path:
-    """Return a path at which a folder for results can be made, without making it.
-
-    For work whose own faults come to light later: they leave no folder behind. Arguments and errors
-    are those of `make_folder`.
-    """
-    _refuse_taken(path, kind)
-    with _results_to(path):
-        nearest = next(one for one in (path, *path.absolute().parents) if one.exists())
-        with tempfile.TemporaryFile(dir=nearest):
-            return path
-
-
-def refuse_another(
-    path: Path, what: str, there: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
-    """Refuse a folder whose results answer another question.
-
-    Args:
-        path: the folder, which holds results.
-        what: their kind.
-        there: everything that decided them.
-        here: everything that decides what is to take their place.
-
-    Raises:
-        SchedEnvError: they differ; the message says in what.
-    """
-    differences = describe_differences(there, json.loads(json.dumps(here)))
-    if differences:
-        raise SchedEnvError(
-            f"{path} holds the results of {what} of something else: {differences}. Name another "
-            "folder, or remove them"
-        )
-
-
-def _refuse_taken(path: Path, kind: str) -> None:
-    if path.exists() and not path.is_dir():
-        raise SchedEnvError(f"{path} is a file: name a folder for the results")
-    if (path / "checkpoints").is_dir() or (path / "policy.safetensors").is_file():
-        raise SchedEnvError(
-            f"{path} holds a training run or a policy, whose files the results would replace: "
-            f"name another folder, such as {path / 'evaluation'}"
-        )
-    refuse_other_kinds(path, kind)
-
-
-def refuse_other_kinds(path: Path, kind: str) -> None:
-    """Refuse a folder with results of another kind than ``kind``.
-
-    Raises:
-        SchedEnvError: it holds some.
-    """
-    for file, kinds in _MARKS.items():
-        if kind not in kinds and (path / file).is_file():
-            raise SchedEnvError(f"{path} holds the results of {kinds[0]}: name another folder")
-
-
-@contextmanager
-def _results_to(path: Path) -> Iterator[None]:
-    """Tell the user what keeps results from being written to ``path``."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise SchedEnvError(f"cannot write results to {path}: {reason}") from None

@@ -18,7 +18,8 @@ import numpy as np
 from sched_env.config import EnvConfig, ServiceConfig
 from sched_env.config.cost import CostConfig
 from sched_env.config.scheduler import SchedulerConfig
-from sched_env.evaluation.files import REPLAY, make_folder, replacing, write_json
+from sched_env.evaluation.files import replacing, write_json
+from sched_env.evaluation.folders import REPLAY, make_folder
 from sched_env.evaluation.table import MISSING, TextTable, format_amount
 from sched_env.metrics import latency
 from sched_env.metrics.outcome import Floats

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
-from sched_env.config.yaml_text import read_yaml_mapping
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.compare import Comparison
-from sched_env.evaluation.files import (
-    EVALUATION,
-    finite,
-    refuse_another,
-    replacing,
-    write_json,
-    write_text,
-)
+from sched_env.evaluation.files import finite, replacing, write_json, write_text
+from sched_env.evaluation.folders import CONFIG
 from sched_env.metrics.summary import Row
 
 RESULTS = "results.json"
 PARQUET = "results.parquet"
 SUMMARY = "summary.json"
-CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 PARTIAL = "results.partial.jsonl"
 
@@ -65,29 +57,6 @@ def write_results(result: EvaluationResult, folder: Path) -> None:
     with replacing(folder / PARQUET) as temporary:
         pyarrow.parquet.write_table(rows_table(result.rows), temporary)
     write_json(folder / RESULTS, list(result.rows))
-
-
-def check_replaces_nothing(
-    folder: Path, config: Mapping[str, Any], what: str = EVALUATION, finished: str = RESULTS
-) -> None:
-    """Refuse a folder that holds the results of another question.
-
-    Args:
-        folder: Where results are to be written.
-        config: Everything that decides them, what ``config.yaml`` will hold.
-        what: The kind of results.
-        finished: File that stands where they are finished.
-
-    Raises:
-        SchedEnvError: It does; the message names what differs.
-    """
-    if not (folder / finished).is_file():
-        return
-    try:
-        there = read_yaml_mapping(folder / CONFIG)
-    except SchedEnvError:
-        there = {}
-    refuse_another(folder, what, there, config)
 
 
 def rows_table(rows: Sequence[Row]) -> pa.Table:

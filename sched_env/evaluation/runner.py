@@ -18,18 +18,14 @@ from sched_env.errors import SchedEnvError, UnknownNameError
 from sched_env.evaluation.cell import CellFailure, CellRunner, Setting
 from sched_env.evaluation.compare import compare
 from sched_env.evaluation.entries import Cell, PolicyLike, TraceLike
-from sched_env.evaluation.files import EVALUATION, check_folder, make_folder
 from sched_env.evaluation.fingerprints import package_sha256
+from sched_env.evaluation.folders import EVALUATION, check_folder, make_folder
 from sched_env.evaluation.grid import Grid, describe_grid, source_text
 from sched_env.evaluation.journal import Journal
 from sched_env.evaluation.machine import describe_machine, num_cpus
 from sched_env.evaluation.processes import run_cells
 from sched_env.evaluation.progress import ProgressBar, announce_compilation
-from sched_env.evaluation.results import (
-    EvaluationResult,
-    check_replaces_nothing,
-    write_results,
-)
+from sched_env.evaluation.results import EvaluationResult, write_results
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
 from sched_env.simulator.live import with_estimate
@@ -107,8 +103,7 @@ def evaluate(
     tables = runner.tables(grid.traces, grid.loads, grid.seeds[0])
     config = describe_grid(grid, setting, tables)
     if out_dir is not None:
-        check_folder(Path(out_dir), EVALUATION)
-        check_replaces_nothing(Path(out_dir), config)
+        check_folder(Path(out_dir), EVALUATION, config)
     folder = None if out_dir is None else make_folder(Path(out_dir), EVALUATION)
     with Journal(folder, {**config, "sched_env_sha256": package_sha256()}) as journal:
         processes = workers or _default_workers(grid, sum(map(len, tables)), env)

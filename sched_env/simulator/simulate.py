@@ -70,7 +70,7 @@ def simulate(
         raise TraceError(f"{table!r} is no table of requests: read_trace(...) makes one of a file")
     if not isinstance(env, EnvConfig | None):
         raise ConfigError(f"env is {env!r}: give an EnvConfig(...)")
-    if until_s is not None and not (_is_number(until_s) and until_s > 0.0):
+    if until_s is not None and not (is_number(until_s) and until_s > 0.0):
         raise ConfigError(f"until_s is {until_s!r}: give seconds above 0")
     env = env or EnvConfig()
     if env.observation.privileged:
@@ -225,7 +225,7 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
             serve none of the requests.
         TraceError: All requests arrive at once, so there is no rate to scale.
     """
-    if not (_is_number(load) and LEAST_LOAD <= load <= MOST_LOAD):
+    if not (is_number(load) and LEAST_LOAD <= load <= MOST_LOAD):
         shown = f"{load:g}" if isinstance(load, float) else repr(load)
         raise ConfigError(
             f"load {shown} is not allowed: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
@@ -239,10 +239,12 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
     check_capacity(table, capacity_rps)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Tell whether it is a number that a float can be."""
+    if isinstance(value, bool | np.timedelta64):
+        return False
     if isinstance(value, int | np.integer):
-        return not isinstance(value, bool) and abs(int(value)) < 2**1023
+        return abs(int(value)) < 2**1023
     return isinstance(value, float | np.floating)
 
 

@@ -73,6 +73,8 @@ def test_a_search_on_other_requests_is_another(capsys: pytest.CaptureFixture[str
     command += ["--iterations", "1", "--out", "out", *few]
     assert main(command) == 0
     before = contents()
+    assert main([*command, "objective.p95_ttft_weight=0.1"]) == 2
+    assert "objective.p95_ttft_weight is 0.0 there and 0.1 here" in capsys.readouterr().err
     Path("few.csv").write_bytes(Path("sub/few.csv").read_bytes())
     assert main(command) == 2
     assert "holds the results of a search of something else" in capsys.readouterr().err

@@ -14,9 +14,8 @@ from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows
 from sched_env.evaluation.cell import CellRunner, Setting
 from sched_env.evaluation.compare import Comparison, compare
 from sched_env.evaluation.entries import TraceLike
-from sched_env.evaluation.files import ARENA, check_folder
+from sched_env.evaluation.folders import ARENA, check_folder
 from sched_env.evaluation.grid import Grid
-from sched_env.evaluation.results import check_replaces_nothing
 from sched_env.evaluation.runner import check_workers, evaluate
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
@@ -129,8 +128,7 @@ def run_arena(
         policies.append(clairvoyant_wsrpt)
     conditions = conditions_of(config)
     _refuse_faults(config, policies, traces, conditions)
-    check_folder(folder, ARENA)
-    check_replaces_nothing(folder, config.to_dict(), ARENA)
+    check_folder(folder, ARENA, config.to_dict())
     rows: list[Row] = []
     described: list[dict[str, Any]] = []
     ceilings: list[CeilingRow] = []
