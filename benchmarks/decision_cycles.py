@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sched_env.cli.main import Command, run_script
 from sched_env.cli.speed import LOADS, make_envs
 from sched_env.compiled import compiled
-from sched_env.engine import decide, episode
+from sched_env.engine import decide, episode, legality
 from sched_env.engine.keycall import key_at
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.engine.memory import aim_outputs, mask_of, memory_at, outputs_of, server_of
@@ -79,7 +79,7 @@ def _run(
             if not state.deciding:
                 decide.open_iteration(state, key)
             opened = _cycles()
-            num_legal = decide.legal_actions(state)
+            num_legal = legality.legal_actions(state)
             masked = _cycles()
             if num_legal == 1:
                 decide.settle_decisions(state, key)

@@ -1,4 +1,6 @@
-/* One decision in each of a range of servers (sched_env/engine/decide.py, kernels.py). */
+/* One decision in each of a range of servers (sched_env/engine/ledger.py, legality.py, decide.py,
+ * kernels.py).
+ */
 
 #include "iteration.h"
 

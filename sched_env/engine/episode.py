@@ -9,15 +9,10 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
-from sched_env.engine.decide import (
-    apply,
-    first_legal,
-    legal_actions,
-    open_iteration,
-    settle_decisions,
-)
+from sched_env.engine.decide import apply, open_iteration, settle_decisions
 from sched_env.engine.lanes import empty_lanes
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
+from sched_env.engine.legality import first_legal, legal_actions
 from sched_env.engine.memory import events_of, itl_counts_of, mask_of, segments_of, trace_of
 from sched_env.engine.pool import empty_pool
 from sched_env.engine.records import NO_LIMIT

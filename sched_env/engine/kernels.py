@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sched_env.compiled import compiled, compiled_part, compiled_without_gil
-from sched_env.engine import arrivals, decide, episode, execute, flight, schedule
+from sched_env.engine import arrivals, decide, episode, execute, flight, legality, schedule
 from sched_env.engine.keycall import key_at
 from sched_env.engine.memory import (
     aim_outlet,
@@ -152,7 +152,7 @@ def view_batch(address: int, observations: NDArray[Any], masks: NDArray[Any]) ->
     for index in range(memory.num_servers):
         state = server_of(memory, index)
         aim_outputs(state, outputs, index)
-        decide.legal_actions(state)
+        legality.legal_actions(state)
         state.viewed_at = 0  # whatever lies there now
         view(state)
 

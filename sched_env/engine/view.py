@@ -12,9 +12,9 @@ from typing import Any
 
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
-from sched_env.engine.decide import tpot_slack_s
 from sched_env.engine.features import rise, show_progress, show_rest
 from sched_env.engine.layout import NUM_LEVELS
+from sched_env.engine.ledger import tpot_slack_s
 from sched_env.engine.memory import (
     front_of,
     future_in,
