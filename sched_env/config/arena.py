@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Self
 
 import pydantic
@@ -17,7 +18,19 @@ from sched_env.config.model import (
     Text,
 )
 
-Label = Annotated[str, pydantic.Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+
+
+def _check_label(name: str) -> str:
+    if not _LABEL.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not allowed as a name; use up to 40 letters, digits, '_', '.' and '-', a "
+            "letter or digit first"
+        )
+    return name
+
+
+Label = Annotated[str, pydantic.Field(strict=True), pydantic.AfterValidator(_check_label)]
 """A short name: letters, digits, ``_``, ``.`` and ``-``; it becomes part of a folder's name."""
 
 

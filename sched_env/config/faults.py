@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_FAULTS_SHOWN = 5
 _MAX_VALUE_LENGTH = 60
+_AT_KEY = "[key]"  # how pydantic ends the place of a mapping's key
 
 # What is allowed, by pydantic's error type; {ge}, {expected} ... come from the error's context.
 _ALLOWED = {
@@ -97,6 +98,8 @@ def _walk(
     candidates: list[Any] = [model]
     owner: type[pydantic.BaseModel] | None = model
     for index, part in enumerate(location):
+        if part == _AT_KEY:
+            continue
         is_last_key = ends_at_key and index == len(location) - 1
         models = [c for c in candidates if isinstance(c, type)]
         tagged = [c for c in models if len(models) > 1 and _tag(c) == part]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.config import ConfigModel, EnvConfig
+from sched_env.config.model import LARGEST_SIZE
 from sched_env.env.build import with_warmup
 from sched_env.errors import ConfigError, did_you_mean
 from sched_env.simulator.simulate import check_seed, is_number
@@ -108,11 +109,13 @@ def check_number(name: str, value: Any) -> None:
     """Refuse what is no number of things.
 
     Raises:
-        ConfigError: It is not a whole number above 0.
+        ConfigError: It is not a whole number above 0, or too large for the core.
     """
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_whole and 1 <= value < 2**31):
-        raise ConfigError(f"{name} {value!r} is not allowed: give a whole number from 1")
+    if not (is_whole and 1 <= value <= LARGEST_SIZE):
+        raise ConfigError(
+            f"{name} {value!r} is not allowed: give a whole number from 1 to {LARGEST_SIZE}"
+        )
 
 
 class ResetOptions(NamedTuple):

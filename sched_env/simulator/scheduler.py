@@ -208,8 +208,7 @@ class Scheduler:
         _check_count("max_tokens", max_tokens, 1)
         _check_count("eos_at", eos_at, 0)
         for name, value in (("priority", priority), ("arrival_time", arrival_time)):
-            is_number = isinstance(value, int | float | np.integer | np.floating)
-            if not (is_number and _is_finite(value)):
+            if not _is_finite_number(value):
                 raise ConfigError(f"{name} is {value!r}: give a finite number")
         _check_hash_ids(hash_ids)
         row = len(self._ids)
@@ -434,9 +433,10 @@ def _can_be_hashed(value: object) -> bool:
     return True
 
 
-def _is_finite(value: float) -> bool:
+def _is_finite_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float | np.integer | np.floating)
     try:
-        return math.isfinite(value)
+        return is_number and not isinstance(value, bool) and math.isfinite(value)
     except (OverflowError, TypeError):  # an int beyond all floats, a span of time
         return False
 

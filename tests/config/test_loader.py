@@ -106,6 +106,14 @@ def test_an_empty_mapping_leaves_nothing() -> None:
         load_config(ArenaConfig, "quick", ["traces={}", "bursts={}"])
 
 
+@pytest.mark.parametrize("name", ["a:0", "", "-a", "a" * 41, "a/b", "a\n"])
+def test_a_name_that_is_no_part_of_a_folders_name_is_refused_in_words(name: str) -> None:
+    with pytest.raises(ConfigError, match="use up to 40 letters") as caught:
+        ArenaConfig.from_mapping({"kv_pools": {name: 500}})
+    assert "pattern" not in str(caught.value)
+    assert "[key]" not in str(caught.value)
+
+
 def test_override_of_an_entry_of_a_list_that_no_file_writes() -> None:
     env = load_config(EnvConfig, "h100_8b_small_kv", ["service.classes.1.weight=7.5"])
     plain = load_config(EnvConfig, "h100_8b_small_kv")

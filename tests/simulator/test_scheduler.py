@@ -259,6 +259,8 @@ def test_arguments_of_another_kind_are_refused() -> None:
             scheduler.request(unhashable)
     with pytest.raises(ConfigError, match="priority"):
         scheduler.add_request("a", 1, 1, priority=10**400)
+    with pytest.raises(ConfigError, match="priority is True"):
+        scheduler.add_request("a", 1, 1, priority=True)
 
 
 @pytest.mark.parametrize("token", [None, "x", 1.0, True, [1]])
