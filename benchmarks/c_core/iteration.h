@@ -161,7 +161,7 @@ static void preempt(Server *s, KeyFunction key_of, int64_t position)
     request->status = PREEMPTED;
     if (blocks_for(num_tokens(request), s->block_size) > s->num_blocks) {
         request->in_flight = NOT_IN_FLIGHT;
-        end(s, request, (int8_t)FINISHED, (int8_t)KV_CAPACITY);
+        end(s, request, status_of_stuck(request->num_output_tokens), (int8_t)KV_CAPACITY);
         return;
     }
     if (s->shed_hopeless && is_out_of_reach(s, request))
@@ -177,8 +177,7 @@ static void drop_head(Server *s)
     const int64_t row = front_of(s)[order_of(s)[0].cell].row;
     take_out(s, row);
     Request *request = &requests_of(s)[row];
-    const int64_t status = request->num_output_tokens > 0 ? FINISHED : REJECTED;
-    end(s, request, (int8_t)status, (int8_t)NO_PROGRESS);
+    end(s, request, status_of_stuck(request->num_output_tokens), (int8_t)NO_PROGRESS);
 }
 
 static void break_livelock(Server *s)

@@ -314,6 +314,12 @@ static void settle(Server *s, Seat *seat, int8_t status, int8_t reason)
     end(s, stand_up(s, seat), status, reason);
 }
 
+/* Return the status in which a request ends that cannot go on. */
+static int8_t status_of_stuck(int32_t num_output_tokens)
+{
+    return (int8_t)(num_output_tokens > 0 ? FINISHED : REJECTED);
+}
+
 /* Close the gap of a request that leaves the running ones; order is kept. */
 static void remove_running(Server *s, int64_t position)
 {
@@ -323,9 +329,10 @@ static void remove_running(Server *s, int64_t position)
             (size_t)(s->num_running - position) * sizeof(Seat));
 }
 
-/* Finish the running request at a position before its last token. */
+/* End the running request at a position, which cannot go on, before its last token. */
 static void end_running(Server *s, int64_t position, int8_t reason)
 {
-    settle(s, &running_of(s)[position], (int8_t)FINISHED, reason);
+    Seat *seat = &running_of(s)[position];
+    settle(s, seat, status_of_stuck(seat->num_output_tokens), reason);
     remove_running(s, position);
 }

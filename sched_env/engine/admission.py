@@ -35,11 +35,11 @@ def schedule_waiting(state: Any, key: Any) -> None:
     """Admit from the head of the queue until one does not fit (head-of-line blocking).
 
     With ``skip_ahead`` a limited number of others may pass the one that does not fit; they are
-    looked for among the first ``front_size`` waiting requests.
+    looked for among the first ``num_looked_at`` waiting requests.
     """
-    position, num_held_back = 0, 0
+    position, num_held_back, last = 0, 0, state.num_looked_at
     reserved = reserved_blocks(state)
-    while position < state.num_front:
+    while position < min(state.num_front, last):
         request = requests_of(state)[waiter_at(state, position).row]
         if is_stale(request):
             num_held_back += 1
@@ -57,7 +57,8 @@ def schedule_waiting(state: Any, key: Any) -> None:
             row = request.row
             if _evict_for(state, key, request):
                 reserved = reserved_blocks(state)
-                position = max(position_of(state, row), 0)
+                position = position_of(state, row)  # the victim may have come before it
+                last += 1
                 continue
         if tokens == 0 or request.times_passed >= state.skip_ahead:
             break

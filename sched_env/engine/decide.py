@@ -21,6 +21,7 @@ from sched_env.engine.arrivals import expire, receive
 from sched_env.engine.batch import close_batch, open_batch, tokens_to_schedule
 from sched_env.engine.ending import end_running
 from sched_env.engine.execute import complete, end_oldest_batch, execute
+from sched_env.engine.flight import awaits_token
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
 from sched_env.engine.ledger import charge_admission, read_ledger, tokens_to_prefill
 from sched_env.engine.legality import first_legal, legal_actions, prefill_cap
@@ -69,7 +70,7 @@ def open_iteration(state: Any, key: Any) -> None:
         break_livelock(state)
         read_ledger(state)
         if is_stuck(state):
-            end_running(state, 0, KV_CAPACITY)
+            _end_stuck(state)
             continue
         state.num_evicted_now = 0
         state.deciding = 1
@@ -83,6 +84,15 @@ def open_iteration(state: Any, key: Any) -> None:
 def is_stuck(state: Any) -> bool:
     """Tell whether a request is alone and cannot grow, whatever is decided."""
     return state.ledger_blocks < 0 and state.num_running == 1 and state.num_admitted == 0
+
+
+@compiled_part
+def _end_stuck(state: Any) -> None:
+    """End the request that is stuck; one for which a token is in flight gets that first."""
+    if awaits_token(state):
+        end_oldest_batch(state)
+    else:
+        end_running(state, 0, KV_CAPACITY)
 
 
 @compiled_part
@@ -126,8 +136,8 @@ def apply(state: Any, key: Any, action: int) -> None:
         preempt(state, key, position)
         state.num_evicted_now += 1
         read_ledger(state)
-        if is_stuck(state):
-            end_running(state, 0, KV_CAPACITY)
+        while is_stuck(state):
+            _end_stuck(state)
             read_ledger(state)
 
 

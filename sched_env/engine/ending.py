@@ -89,15 +89,30 @@ def end(state: Any, request: Any, status: int, reason: int) -> None:
 
 
 @compiled_part
+def give_up(state: Any, request: Any, reason: int) -> None:
+    """End a request that cannot go on, a row of the table which holds no blocks any more.
+
+    It has finished with the tokens that it has put out; without any it is rejected.
+    """
+    end(state, request, FINISHED if request.num_output_tokens > 0 else REJECTED, reason)
+
+
+@compiled_part
 def settle(state: Any, seat: Any, status: int, reason: int) -> None:
     """Give back the blocks of a running request and end it; its seat is closed by the caller."""
+    end(state, _leave_seat(state, seat), status, reason)
+
+
+@compiled_part
+def _leave_seat(state: Any, seat: Any) -> Any:
+    """Give back what a running request holds; return its row of the table."""
     give_back_blocks(state, seat)
     seat.num_scheduled_tokens = 0
     seat.num_output_placeholders = 0
     seat.in_flight = NOT_IN_FLIGHT
     request = stand_up(state, seat)
     charge_class(state, request, 1.0)
-    end(state, request, status, reason)
+    return request
 
 
 @compiled_part
@@ -117,8 +132,8 @@ def stand_up(state: Any, seat: Any) -> Any:
 
 @compiled_part
 def end_running(state: Any, position: int, reason: int) -> None:
-    """Finish the running request at ``position`` before its last token."""
-    settle(state, running_of(state)[position], FINISHED, reason)
+    """End the running request at ``position``, which cannot go on, before its last token."""
+    give_up(state, _leave_seat(state, running_of(state)[position]), reason)
     remove_running(state, position)
 
 

@@ -13,7 +13,7 @@ from sched_env.engine.decide import apply, open_iteration, settle_decisions
 from sched_env.engine.lanes import empty_lanes
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
 from sched_env.engine.legality import first_legal, legal_actions
-from sched_env.engine.memory import events_of, itl_counts_of, mask_of, segments_of, trace_of
+from sched_env.engine.memory import itl_counts_of, mask_of, segments_of, trace_of
 from sched_env.engine.pool import empty_pool
 from sched_env.engine.records import NO_LIMIT
 from sched_env.engine.waiting import empty_front
@@ -34,6 +34,7 @@ def reset(state: Any) -> None:
     state.num_waiting = 0
     state.num_events = 0
     state.num_recurring_events = 0
+    state.num_lost_events = 0
     state.next_row = 0
     state.iteration = 0
     state.num_executed_steps = 0
@@ -163,10 +164,9 @@ def head_action(state: Any) -> int:
 @compiled_part
 def may_record(state: Any) -> bool:
     """Tell whether the events of one more iteration are sure to fit."""
-    if events_of(state).size == 0:
+    if state.event_capacity == 0:
         return True
-    recurring = events_of(state).size - 3 * state.row_capacity - 2 * state.seat_capacity
-    return state.num_recurring_events < recurring
+    return state.num_recurring_events < state.event_capacity - state.event_reserve
 
 
 @compiled_part

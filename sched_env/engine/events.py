@@ -14,9 +14,11 @@ def record(state: Any, kind: int, request: Any, tokens: int, blocks: int) -> Non
     """Append an event at the clock, if events are recorded.
 
     ``tokens`` and ``blocks`` are what the event moved: tokens scheduled, lost or put out, and
-    blocks taken (positive) or given back (negative). The driver sees to it that there is room.
+    blocks taken (positive) or given back (negative). The driver sees to it that there is room;
+    nothing is written beyond it.
     """
-    if state.event_capacity == 0:
+    if state.num_events >= state.event_capacity:
+        state.num_lost_events += state.event_capacity > 0
         return
     event = events_of(state)[state.num_events]
     event.time_s = state.clock_s

@@ -60,6 +60,12 @@ def is_stale(request: Any) -> bool:
 
 
 @compiled_part
+def awaits_token(state: Any) -> bool:
+    """Tell whether a batch in flight brings the first running request an output token."""
+    return running_of(state)[0].num_output_placeholders > 0
+
+
+@compiled_part
 def note_stale(state: Any, request: Any) -> None:
     """Remember a running request that is preempted while a batch of it is in flight."""
     request.num_output_placeholders = 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.batch import never_fits_a_batch, withdraw
-from sched_env.engine.ending import end, is_out_of_reach, remove_running, stand_up
+from sched_env.engine.ending import give_up, is_out_of_reach, remove_running, stand_up
 from sched_env.engine.events import record
 from sched_env.engine.fair_share import charge_class, count_running
 from sched_env.engine.flight import note_stale
@@ -17,7 +17,6 @@ from sched_env.engine.memory import expiries_of, running_of
 from sched_env.engine.pool import give_back_blocks
 from sched_env.engine.records import (
     EVENT_PREEMPT,
-    FINISHED,
     KV_CAPACITY,
     NO_PROGRESS,
     NOT_IN_FLIGHT,
@@ -110,7 +109,7 @@ def preempt(state: Any, key: Any, position: int) -> None:
     reason = _why_never_again(state, request)
     if reason > 0:
         request.in_flight = NOT_IN_FLIGHT
-        end(state, request, FINISHED, reason)
+        give_up(state, request, reason)
         return
     if state.shed_hopeless and is_out_of_reach(state, request):
         row = request.row

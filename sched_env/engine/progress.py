@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from sched_env.compiled import compiled_part
-from sched_env.engine.ending import end, end_running
+from sched_env.engine.ending import end_running, give_up
 from sched_env.engine.memory import requests_of, running_of, waiter_at
-from sched_env.engine.records import FINISHED, NO_PROGRESS, REJECTED
+from sched_env.engine.records import NO_PROGRESS
 from sched_env.engine.sizes import num_tokens
 from sched_env.engine.waiting import take_out
 
@@ -64,5 +64,4 @@ def _drop_head(state: Any) -> None:
     """End the first waiting request: it cannot move."""
     row = waiter_at(state, 0).row
     take_out(state, row)
-    request = requests_of(state)[row]
-    end(state, request, FINISHED if request.num_output_tokens > 0 else REJECTED, NO_PROGRESS)
+    give_up(state, requests_of(state)[row], NO_PROGRESS)

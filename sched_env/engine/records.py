@@ -229,8 +229,10 @@ MOST_COUNTED_CLASSES = 16
 _LIMITS: list[Any] = [
     # capacities of the arrays
     ("front_size", "i8"),
+    ("num_looked_at", "i8"),  # places of the front at which a scheduler looks for an admission
     ("seat_capacity", "i8"),
     ("row_capacity", "i8"),
+    ("event_reserve", "i8"),  # room that one iteration may need, whatever happens in it
     # rules
     ("max_num_batched_tokens", "i8"),
     ("max_num_seqs", "i8"),
@@ -324,6 +326,7 @@ _STATE: list[Any] = [
     ("num_waiting", "i8"),
     ("num_events", "i8"),
     ("num_recurring_events", "i8"),
+    ("num_lost_events", "i8"),  # for want of room
     # where arrivals come from
     ("seed", "i8"),  # of this episode
     ("next_row", "i8"),

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Mapping
 
-from sched_env.engine.queue_records import WAITER
+from sched_env.engine.queue_records import PLACE, WAITER
 from sched_env.engine.records import BLOCK, ENTRY, REQUEST, SEAT
 from sched_env.errors import ConfigError
 
@@ -19,10 +19,11 @@ def check_room(num_servers: int, settings: Mapping[str, float], row_capacity: in
     """
     seats = min(int(settings["max_num_seqs"]), row_capacity)
     slots = int(settings.get("num_waiting_slots", 0)) + int(settings.get("num_running_slots", 0))
+    every_row = row_capacity * int(settings.get("preemptive_priority", 0))
     num_bytes = num_servers * (
         row_capacity * REQUEST.itemsize
         + seats * SEAT.itemsize
-        + slots * WAITER.itemsize
+        + (slots + every_row) * (WAITER.itemsize + PLACE.itemsize)
         + (4 * row_capacity + seats) * ENTRY.itemsize
         + (int(settings["block_size"]) + 2 * seats) * 8
         + int(settings.get("enable_prefix_caching", 0))

@@ -14,6 +14,7 @@ from sched_env.compiled import compiled_part
 from sched_env.engine.admission import schedule_waiting
 from sched_env.engine.batch import assign, close_batch, grow, open_batch, tokens_to_schedule
 from sched_env.engine.ending import end_running
+from sched_env.engine.flight import awaits_token
 from sched_env.engine.memory import running_of
 from sched_env.engine.preemption import preempt, victim
 from sched_env.engine.progress import break_livelock, drop_stuck_head
@@ -46,7 +47,8 @@ def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
     """Give each running request its tokens, in order, preempting when blocks run short.
 
     A victim that stood earlier has its tokens withdrawn, so its budget is free again; a request
-    that is its own victim is passed over.
+    that is its own victim is passed over. One that is alone and still cannot grow ends, but not
+    before it has the token that is in flight for it.
     """
     position = _schedule_decodes(state)
     while position < state.num_running and state.batch_tokens < state.max_num_batched_tokens:
@@ -54,7 +56,8 @@ def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
         is_victim = False
         while tokens > 0 and not grow(state, running_of(state)[position], tokens):
             if state.num_running == 1:
-                end_running(state, position, KV_CAPACITY)
+                if not awaits_token(state):
+                    end_running(state, position, KV_CAPACITY)
                 return
             evicted = victim(state, key)
             preempt(state, key, evicted)

@@ -129,12 +129,14 @@ class World:
         for name, value in settings.items():
             state[name] = value
         first = state[0]
-        state["front_size"] = max(_FRONT_SIZE, _FRONT_SPARE + int(first["num_waiting_slots"]))
+        state["num_looked_at"] = max(_FRONT_SIZE, _FRONT_SPARE + int(first["num_waiting_slots"]))
         state["row_capacity"] = row_capacity
         state["seat_capacity"] = self._num_seats(first, row_capacity)
+        state["front_size"] = _front_size(first)
         state["static_order"] = key.static
         state["counts_classes"] = key.counts_classes
         state["may_have_lanes"] = _may_have_lanes(first, key)
+        state["event_reserve"] = _event_reserve(first)
         if key.counts_classes and len(classes) > MOST_COUNTED_CLASSES:
             raise ConfigError(
                 f"{len(classes)} service classes are too many for a policy that counts what each "
@@ -149,10 +151,7 @@ class World:
             int(first["num_running_slots"]),
             bool(first["privileged"]),
         )
-        capacity = 0
-        if num_events > 0:
-            seats = int(first["seat_capacity"])
-            capacity = num_events + ONE_TIME_EVENTS * row_capacity + 2 * seats
+        capacity = num_events + int(first["event_reserve"]) if num_events > 0 else 0
         self._num_bins = ITL_BINS if count_itl else 0
         state["num_buckets"] = self._num_buckets(first)
         self.arrays = Arrays(
@@ -161,8 +160,6 @@ class World:
             classes=as_records(classes),
             trace=as_records(trace),
             segments=as_records(segments),
-            front=records_of((num_servers, int(first["front_size"])), WAITER),
-            order=records_of((num_servers, int(first["front_size"])), PLACE),
             lanes=records_of((num_servers, MOST_LANES * int(first["may_have_lanes"])), LANE),
             events=records_of((num_servers, capacity), EVENT),
             blocks=records_of((num_servers, self._num_blocks(first)), BLOCK),
@@ -183,6 +180,8 @@ class World:
         return {
             "requests": records_of((num_servers, rows), REQUEST),
             "seats": records_of((num_servers, seats + 1), SEAT),
+            "front": records_of((num_servers, int(state["front_size"])), WAITER),
+            "order": records_of((num_servers, int(state["front_size"])), PLACE),
             "heaps": records_of((num_servers, 4 * rows + seats), ENTRY),
             "scratch": np.zeros((num_servers, numbers), np.int64),
         }
@@ -378,16 +377,21 @@ class World:
         kernels.view_batch(self.address, observations, masks)
 
     def grow_rows(self, row_capacity: int) -> None:
-        """Make room for more requests, in the trace too; nothing else changes."""
+        """Make room for more requests, in the trace and the event log too; nothing else changes."""
         old, state, rows = self.arrays, self.state, self.row_capacity
         old_seats = int(state[0]["seat_capacity"])
         state["row_capacity"] = row_capacity
         state["seat_capacity"] = self._num_seats(state[0], row_capacity)
+        state["front_size"] = _front_size(state[0])
         new = self._by_capacity(1, state[0])
         new["trace"] = records_of(row_capacity, TRACE)
         new["trace"][:rows] = old.trace
         new["requests"][:, :rows] = old.requests
         new["seats"][:, : old.seats.shape[1]] = old.seats
+        places = old.order.shape[1]
+        new["front"][:, :places] = old.front
+        new["order"][:, :places] = old.order
+        new["order"]["cell"][:, places:] = np.arange(places, new["order"].shape[1])
         new["heaps"][:, :rows] = old.heaps[:, :rows]
         expiries = old.heaps[:, rows:]
         new["heaps"][:, row_capacity : row_capacity + expiries.shape[1]] = expiries
@@ -395,6 +399,9 @@ class World:
         stale_end = 2 * old_seats + int(state[0]["block_size"])
         new["scratch"] = np.insert(old.scratch, [old_seats] * more + [stale_end] * more, 0, 1)
         self.arrays = old._replace(**new, tables=self._more_tables(old_seats))
+        reserved = int(state[0]["event_reserve"])
+        state["event_reserve"] = _event_reserve(state[0])
+        self._add_event_room(int(state[0]["event_reserve"]) - reserved)
 
     def _more_tables(self, old_seats: int) -> NDArray[np.int64]:
         """Return block tables for more seats, with what those of old hold."""
@@ -422,9 +429,25 @@ class World:
 
     def grow_events(self) -> None:
         """Double the room of the event log."""
-        events = records_of((self.num_servers, 2 * self.arrays.events.shape[1]), EVENT)
-        events[:, : self.arrays.events.shape[1]] = self.arrays.events
-        self.arrays = self.arrays._replace(events=events)
+        self._add_event_room(self.arrays.events.shape[1])
+
+    def _add_event_room(self, count: int) -> None:
+        """Make room for more events in the log, if there is one."""
+        room = self.arrays.events.shape[1]
+        if room > 0:
+            events = records_of((self.num_servers, room + count), EVENT)
+            events[:, :room] = self.arrays.events
+            self.arrays = self.arrays._replace(events=events)
+
+    def events(self, index: int) -> NDArray[Any]:
+        """Return the events of a server in order of time, EVENT (num_events,), copied.
+
+        Raises:
+            RuntimeError: The log had no room for all: a fault of the simulator.
+        """
+        if lost := int(self.state[index]["num_lost_events"]):
+            raise RuntimeError(f"{lost} events found no room in the log")
+        return self.arrays.events[index, : int(self.state[index]["num_events"])].copy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or a pickle needs; the arrays are copied, addresses left out.
@@ -447,6 +470,27 @@ class World:
             for name, value in saved["_arrays"].items()
         }
         self.arrays = Arrays(**records)
+
+
+def _front_size(state: Any) -> int:
+    """Return the places of the front.
+
+    With ``preemptive_priority`` all who wait lie there: a victim that comes back must not push out
+    whom it made room for.
+    """
+    every_row = int(state["row_capacity"]) if state["preemptive_priority"] else 0
+    return max(int(state["num_looked_at"]), every_row)
+
+
+def _event_reserve(state: Any) -> int:
+    """Return the room in the event log that one iteration may need, whatever happens in it.
+
+    The running requests may be preempted, and as many admitted. With ``preemptive_priority`` each
+    live request may, in the order of the queue, be admitted and evicted, and that once again.
+    """
+    rows, seats = int(state["row_capacity"]), int(state["seat_capacity"])
+    evictions = 4 * rows if state["preemptive_priority"] else 0
+    return ONE_TIME_EVENTS * rows + 2 * seats + evictions
 
 
 def _may_have_lanes(state: Any, key: Key) -> bool:

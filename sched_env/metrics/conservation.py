@@ -13,6 +13,9 @@ import numpy as np
 from sched_env.engine.records import (
     FINISHED,
     KV_CAPACITY,
+    LENGTH,
+    MAX_MODEL_LEN,
+    NO_PROGRESS,
     NOT_ENDED,
     PREEMPTED,
     REJECTED,
@@ -27,12 +30,12 @@ from sched_env.engine.records import (
 from sched_env.metrics.outcome import Flags, RequestOutcomes
 
 _REASONS_OF_STATUS = {
-    WAITING: (NOT_ENDED, NOT_ENDED),
-    RUNNING: (NOT_ENDED, NOT_ENDED),
-    PREEMPTED: (NOT_ENDED, NOT_ENDED),
-    FINISHED: (STOP, KV_CAPACITY),
-    REJECTED: (SHED, TOO_LARGE),
-    TIMED_OUT: (TIMEOUT, TIMEOUT),
+    WAITING: (NOT_ENDED,),
+    RUNNING: (NOT_ENDED,),
+    PREEMPTED: (NOT_ENDED,),
+    FINISHED: (STOP, LENGTH, MAX_MODEL_LEN, KV_CAPACITY, NO_PROGRESS),
+    REJECTED: (SHED, TOO_LARGE, NO_PROGRESS),
+    TIMED_OUT: (TIMEOUT,),
 }
 
 
@@ -94,9 +97,8 @@ def check_records(requests: RequestOutcomes) -> None:
     if np.unique(rows).size != rows.size:
         raise LostRequestError(f"{rows.size - np.unique(rows).size} requests are recorded twice")
     finished = requests["status"] == FINISHED
-    for status, (first, last) in _REASONS_OF_STATUS.items():
-        reason = requests["finish_reason"]
-        wrong = (requests["status"] == status) & ((reason < first) | (reason > last))
+    for status, reasons in _REASONS_OF_STATUS.items():
+        wrong = (requests["status"] == status) & ~np.isin(requests["finish_reason"], reasons)
         _raise_if_any(requests, wrong, "a finish_reason that its status does not allow")
     times = ("arrival_time_s", "first_scheduled_s", "first_token_s", "finish_s")
     for earlier, later in itertools.pairwise(times):

@@ -76,9 +76,7 @@ def read_result(
         for request in world.live(index, part):
             requests[request["row"]] = request
     _fill_unseen(world, requests, int(state["next_row"]))
-    events = None
-    if world.arrays.events.shape[1] > 0:
-        events = world.arrays.events[index, : int(state["num_events"])].copy()
+    events = world.events(index) if world.arrays.events.shape[1] > 0 else None
     busy_s = float(state["busy_s"])
     pool_seconds = busy_s * float(state["num_blocks"])
     first_s = float(requests["arrival_time_s"][0]) if num_requests else 0.0

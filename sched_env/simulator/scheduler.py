@@ -157,7 +157,7 @@ class Scheduler:
             trace=trace,
             segments=whole_trace(trace),
             row_capacity=_FIRST_ROWS,
-            num_events=4 * min(self.config.max_num_seqs, _FIRST_ROWS) + 4,
+            num_events=1,  # what a call records is taken at its end
         )
         kernels.reset_one(self._world.address)
         self._ids: list[Hashable] = []
@@ -214,7 +214,6 @@ class Scheduler:
         row = len(self._ids)
         if row == self._world.row_capacity:
             self._world.grow_rows(2 * row)
-            self._world.grow_events()
         self._fill(row, request_id, prompt_len, max_tokens, eos_at, priority, arrival_time)
         self._note_content(row, hash_ids)
         self._ids.append(request_id)
@@ -323,7 +322,7 @@ class Scheduler:
 
     def _take_events(self) -> NDArray[Any]:
         """Return the events since the last call and forget them."""
-        events = self._world.arrays.events[0, : int(self._state["num_events"])].copy()
+        events = self._world.events(0)
         self._state["num_events"] = 0
         self._state["num_recurring_events"] = 0
         return events

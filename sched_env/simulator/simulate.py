@@ -12,7 +12,6 @@ import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.config.cost import LiveCost
 from sched_env.config.env import EnvConfig
 from sched_env.engine import kernels, live
-from sched_env.engine.records import ONE_TIME_EVENTS
 from sched_env.engine.setup import run_world
 from sched_env.engine.world import World
 from sched_env.errors import ConfigError, TraceError
@@ -154,8 +153,7 @@ def _drain(world: World) -> None:
 def _make_event_room(world: World, count: int) -> None:
     """Let the event log, if there is one, take ``count`` more admissions and preemptions."""
     state = world.state[0]
-    reserved = ONE_TIME_EVENTS * world.row_capacity + 2 * int(state["seat_capacity"])
-    needed = reserved + int(state["num_recurring_events"]) + count
+    needed = int(state["event_reserve"]) + int(state["num_recurring_events"]) + count
     while 0 < world.arrays.events.shape[1] < needed:
         world.grow_events()
 

@@ -191,6 +191,8 @@ class PlainScheduler:
             if request not in self.running:
                 continue
             if n and need > self.free:
+                if request.expected:
+                    return
                 self.running.remove(request)
                 self.end(request, "finished", "kv_capacity")
                 return

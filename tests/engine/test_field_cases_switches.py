@@ -232,3 +232,22 @@ def test_a_batch_that_no_prompt_fits_does_not_spin() -> None:
     # With its outputs the other never fits again either, but it is never preempted.
     assert scheduler.request("fits").finish_reason == "length"
     assert "no_progress" in FINISH_REASON_NAMES
+
+
+def test_who_evicts_from_far_behind_gets_the_seat() -> None:
+    """The victim comes back before it, into a front that is full, and pushes nobody out of it."""
+    scheduler = Scheduler(
+        SchedulerConfig(max_num_seqs=1, num_blocks=100, preemptive_priority=True, skip_ahead=50)
+    )
+    scheduler.add_request("long", 10, 30)
+    scheduler.schedule()
+    scheduler.update()
+    for number in range(60):
+        scheduler.add_request(
+            number, 10, 2, priority=float(number == 31), arrival_time=1.0 + number
+        )
+    assert list(scheduler.schedule()) == [31]
+    assert scheduler.preempted == ("long",)
+    scheduler.update()
+    run(scheduler)
+    assert len(scheduler.finished) == 61

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sched_env.engine.records import (
+    NO_PROGRESS,
     PREEMPTED,
     REJECTED,
     SHED,
@@ -31,6 +32,17 @@ def test_every_end_is_counted_once():
     counts = count_outcomes(requests)
     assert (counts.num_injected, counts.num_finished, counts.num_rejected) == (6, 1, 2)
     assert (counts.num_shed, counts.num_timed_out, counts.num_unfinished) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        served(0, 0, 1, 2, 3, output_tokens=9, finish_reason=NO_PROGRESS),
+        unserved(0, REJECTED, NO_PROGRESS, finish=3.0),
+    ],
+)
+def test_who_could_not_go_on_has_ended(stuck):
+    check_records(outcomes(stuck))
 
 
 def test_a_request_in_no_known_state_is_lost():

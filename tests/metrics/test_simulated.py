@@ -6,6 +6,7 @@ import pytest
 from sched_env.config import EnvConfig
 from sched_env.metrics import latency, summarize
 from sched_env.metrics.slo import is_slo_met
+from sched_env.policy.registry import known_policies
 from sched_env.simulator.simulate import simulate
 from sched_env.workload import RequestTable
 
@@ -73,3 +74,60 @@ def test_every_request_is_accounted_for_under_shedding_and_timeouts(table):
 def test_queue_wait_is_part_of_ttft(table):
     requests = served(table, num_blocks=500, shed_hopeless=False).requests
     assert (latency.ttft_s(requests) >= latency.queue_wait_s(requests)).all()
+
+
+def test_who_could_not_go_on_is_counted():
+    """Without chunks a preempted request may be too long for any batch, with its outputs."""
+    table = RequestTable.from_columns(
+        arrival_time_s=np.zeros(8),
+        prompt_tokens=np.full(8, 60),
+        output_tokens=np.full(8, 40),
+    )
+    env = EnvConfig().replace(
+        scheduler={"num_blocks": 20, "max_num_batched_tokens": 64, "enable_chunked_prefill": False},
+        service={"shed_hopeless": False},
+    )
+    row = summarize(simulate(table, "fcfs", env, seed=0))
+    assert row["num_finished"] == 8
+    assert row["num_preemptions"] > 0
+    assert row["slo_attainment"] < 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_request_is_lost_under_any_rules(seed):
+    rng = np.random.default_rng([40, seed])
+    table = RequestTable.from_columns(
+        arrival_time_s=np.sort(rng.uniform(0, 3, 60)),
+        prompt_tokens=rng.integers(1, 400, 60),
+        output_tokens=rng.integers(1, 200, 60),
+        priority=rng.integers(1, 3, 60).astype(float),
+    )
+    switches = {
+        "enable_chunked_prefill": False,
+        "reserve_full_isl": False,
+        "preemptive_priority": True,
+        "resume_first": True,
+        "readmit_after_preemption": True,
+        "victim": str(rng.choice(["tail", "least_computed", "most_blocks_per_token", "random"])),
+        "long_prefill_token_threshold": int(rng.integers(1, 64)),
+        "max_model_len": int(rng.integers(100, 500)),
+        "preemption": "swap",
+        "watermark": 0.1,
+        "skip_ahead": 2,
+    }
+    chosen = {name: value for name, value in switches.items() if rng.random() < 0.35}
+    env = EnvConfig().replace(
+        scheduler={
+            "num_blocks": int(rng.integers(2, 60)),
+            "max_num_batched_tokens": int(rng.integers(16, 512)),
+            "max_num_seqs": int(rng.integers(1, 16)),
+            **chosen,
+        },
+        service={
+            "shed_hopeless": bool(rng.integers(2)),
+            "request_timeout_s": [None, 2.0][int(rng.integers(2))],
+        },
+    )
+    policy = str(rng.choice(known_policies()))
+    row = summarize(simulate(table, policy, env, seed=seed))
+    assert row["num_injected"] == 60
