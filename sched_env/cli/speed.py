@@ -26,11 +26,11 @@ import numpy.typing as npt
 import sched_env  # noqa: F401  (registers the environments)
 from sched_env.config import EnvConfig
 from sched_env.errors import SchedEnvError
+from sched_env.registration import CONTINUOUS_BATCHING
 from sched_env.simulator import simulate
 from sched_env.workload import synthesize
 from sched_env.workload.convert import write_trace
 
-ENV_ID = "sched_env/ContinuousBatching-v0"
 _PLAIN_PYTHON_MEASUREMENT = "from sched_env.cli.speed import print_plain_speed; print_plain_speed()"
 
 
@@ -135,7 +135,7 @@ def cartpole() -> Work:
 
 def scalar_env() -> Work:
     """Return the ``gym.make`` loop of one standard server under random legal actions."""
-    env = gym.make(ENV_ID)
+    env = gym.make(CONTINUOUS_BATCHING)
     _, info = env.reset(seed=0)
     places = np.random.default_rng(0).integers(0, len(info["action_mask"]), 1000).tolist()
 
@@ -186,7 +186,9 @@ def batched_env(num_envs: int, load: Load | None = None, num_threads: int = 1) -
 def make_envs(num_envs: int, load: Load | None, num_threads: int = 1) -> gym.vector.VectorEnv:
     """Return environments under a load (or the standard server) that write into their buffers."""
     if load is None:
-        return gym.make_vec(ENV_ID, num_envs=num_envs, copy=False, num_threads=num_threads)
+        return gym.make_vec(
+            CONTINUOUS_BATCHING, num_envs=num_envs, copy=False, num_threads=num_threads
+        )
     with tempfile.TemporaryDirectory() as folder:
         table = synthesize("chatbot", duration_s=600.0, rate_rps=load.rate_rps, seed=0)
         trace = write_trace(table, Path(folder) / f"{load.name}.parquet")
@@ -197,7 +199,11 @@ def make_envs(num_envs: int, load: Load | None, num_threads: int = 1) -> gym.vec
             "episode": {"load": None},
         }
         return gym.make_vec(
-            ENV_ID, num_envs=num_envs, config=config, copy=False, num_threads=num_threads
+            CONTINUOUS_BATCHING,
+            num_envs=num_envs,
+            config=config,
+            copy=False,
+            num_threads=num_threads,
         )
 
 

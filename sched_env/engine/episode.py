@@ -9,13 +9,13 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
+from sched_env.engine.batch import open_batch
 from sched_env.engine.decide import apply, open_iteration, settle_decisions
 from sched_env.engine.lanes import empty_lanes
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
 from sched_env.engine.legality import first_legal, legal_actions
 from sched_env.engine.memory import itl_counts_of, mask_of, segments_of, trace_of
 from sched_env.engine.pool import empty_pool
-from sched_env.engine.records import NO_LIMIT
 from sched_env.engine.waiting import empty_front
 from sched_env.workload.counter_rng import mix, uniform
 
@@ -41,11 +41,9 @@ def reset(state: Any) -> None:
     state.last_prefill_step = -state.prefill_schedule_interval
     state.prefill_capacity_bound = 0
     state.progress_iteration = 0
-    state.defers_prefill = 0
-    state.chunk_cap = NO_LIMIT
     state.num_in_flight = 0
     state.num_stale = 0
-    state.num_preempted_now = 0
+    open_batch(state)
     state.num_evicted_now = 0
     state.num_fitting = 0
     state.step_time_s = 0.0
@@ -83,6 +81,7 @@ def _reset_counts(state: Any) -> None:
     state.num_recomputed_tokens = 0
     state.num_cached_tokens = 0
     state.num_output_tokens = 0
+    state.num_steps_beyond_table = 0
     state.busy_s = 0.0
     state.kv_block_seconds = 0.0
     state.weight_injected = 0.0

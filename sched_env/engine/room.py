@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Mapping
 
 from sched_env.engine.queue_records import PLACE, WAITER
 from sched_env.engine.records import BLOCK, ENTRY, REQUEST, SEAT
 from sched_env.errors import ConfigError
+from sched_env.hardware import memory_bytes
 
 
 def check_room(num_servers: int, settings: Mapping[str, float], row_capacity: int) -> None:
     """Refuse servers that this machine's memory cannot hold.
+
+    It counts what grows with them; traces, logs of events and tables of hashes come on top.
 
     Raises:
         ConfigError: They need more than the machine has.
@@ -30,19 +31,11 @@ def check_room(num_servers: int, settings: Mapping[str, float], row_capacity: in
         * int(settings["num_blocks"])
         * (8 * seats + BLOCK.itemsize)
     )
-    if num_bytes > _memory_bytes():
+    if num_bytes > memory_bytes():
         raise ConfigError(
             f"{num_servers} server(s) of {row_capacity} requests, block_size "
             f"{int(settings['block_size'])} and {slots} slots need {num_bytes / 2**30:,.0f} GiB "
-            f"of memory, more than the {_memory_bytes() / 2**30:,.0f} GiB here: give fewer "
+            f"of memory, more than the {memory_bytes() / 2**30:,.0f} GiB here: give fewer "
             "environments, a shorter episode (horizon_s, max_requests), a smaller block_size or "
             "fewer slots"
         )
-
-
-@functools.cache
-def _memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not a POSIX system
-        return 2**35

@@ -18,6 +18,7 @@ from sched_env.env.decode_build import (
 from sched_env.env.decode_render import draw_decode_image, draw_decode_text
 from sched_env.env.native import NativeEnv
 from sched_env.env.native_vector import NativeVectorEnv, VectorOptions
+from sched_env.registration import DECODE_SCHEDULING
 
 _STATE_ARRAYS = ("state", "requests", "slots")
 
@@ -175,7 +176,7 @@ class DecodeSchedulingVectorEnv(NativeVectorEnv):
 
     elapsed_name = "elapsed_steps"
     state_arrays = _STATE_ARRAYS
-    scalar_id = "sched_env/DecodeScheduling-v0"
+    scalar_id = DECODE_SCHEDULING
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from sched_env.env.state import (
     read_options,
     set_warmup,
 )
+from sched_env.registration import CONTINUOUS_BATCHING
 
 
 class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
@@ -56,7 +57,7 @@ class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
 
     elapsed_name = "elapsed_s"
     state_arrays = STATE_ARRAYS
-    scalar_id = "sched_env/ContinuousBatching-v0"
+    scalar_id = CONTINUOUS_BATCHING
 
     def __init__(
         self,

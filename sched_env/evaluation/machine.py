@@ -6,10 +6,10 @@ import datetime
 import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import sched_env
+from sched_env.hardware import processor_name
 
 _PACKAGES = (
     "gymnasium",
@@ -35,7 +35,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "num_cpus": num_cpus(),
         "created_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
@@ -53,12 +53,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from pathlib import Path
-
 import torch
 
 from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.executor.shapes import ModelShape
+from sched_env.hardware import memory_bytes, processor_name
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
@@ -64,12 +61,7 @@ def device_name(device: torch.device) -> str:
     """Return the product's name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return processor_name()
 
 
 def check_memory(
@@ -102,4 +94,4 @@ def _memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         held_back = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held_back
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return memory_bytes()
