@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -13,12 +11,12 @@ from numpy.typing import NDArray
 
 from sched_env.engine.outlet import Outlet
 from sched_env.env.actions import action_name, check_action, early_call, refuse_illegal
-from sched_env.env.state import check_identity, identity_of, restore_state, saved_state
+from sched_env.env.saving import Saved
 from sched_env.errors import ConfigError
 from sched_env.simulator.simulate import check_seed
 
 
-class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
+class NativeEnv(Saved, gym.Env[NDArray[np.float32], np.int64]):
     """A Gymnasium environment whose state is one world of a compiled core.
 
     A subclass says how an episode starts (`_read_options`, `_start_episode`), what is told at its
@@ -31,18 +29,14 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
         raises: Whether an illegal action is an error.
 
     Attributes:
-        config: The configuration; a subclass sets it.
         elapsed_name: Under which the time that a step took stands in ``info``.
-        state_arrays: Names of the world's arrays that an episode changes.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  (the base class declares it so)
         "render_modes": ["ansi", "rgb_array", "human"],
         "render_fps": 10,
     }
-    config: Any
     elapsed_name: ClassVar[str]
-    state_arrays: ClassVar[tuple[str, ...]]
 
     def __init__(self, world: Any, render_mode: str | None, *, raises: bool) -> None:
         self._check_render_mode(render_mode)
@@ -182,41 +176,8 @@ class NativeEnv(gym.Env[NDArray[np.float32], np.int64]):
             print(self._draw_text())
         return None
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
-
-        Raises:
-            EarlyCallError: There was no reset yet.
-        """
-        if not self._is_reset:
-            raise early_call("get_state")
-        return saved_state(self._memory(self._world), self._own_arrays(), self._identity)
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from what :meth:`get_state` of an equal environment returned.
-
-        Raises:
-            ConfigError: The state is that of another configuration or trace.
-        """
-        check_identity(state, self._identity)
-        world = self._fitting_world(state)
-        restore_state({**self._memory(world), **self._own_arrays()}, state)
-        self._world = world
+    def _show(self) -> None:
         self._world.view(self._outlet.observations, self._outlet.masks)
-        self._is_reset = True
-
-    @cached_property
-    def _identity(self) -> NDArray[np.uint8]:
-        """What a saved state must have been taken from."""
-        return identity_of(self.config, self._world.arrays._asdict(), self.state_arrays)
-
-    def _fitting_world(self, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Return a world that a state fits into, whose configuration is this environment's."""
-        return self._world
-
-    def _memory(self, world: Any) -> dict[str, NDArray[Any]]:
-        arrays = world.arrays._asdict()
-        return {name: arrays[name] for name in self.state_arrays}
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
         return {"masks": self._outlet.masks}

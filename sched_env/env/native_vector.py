@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,14 +13,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from sched_env.env.actions import action_name, check_actions, early_call, refuse_illegal
-from sched_env.env.state import (
-    check_identity,
-    check_number,
-    identity_of,
-    restore_state,
-    saved_state,
-    server_seeds,
-)
+from sched_env.env.saving import Saved
+from sched_env.env.state import check_number, server_seeds
 from sched_env.errors import ConfigError
 
 # Rows of the results of a step; from _TERMINATED on they are flags.
@@ -63,7 +56,7 @@ class VectorOptions:
             )
 
 
-class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[Any]]):
+class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[Any]]):
     """A vector environment whose state is one world of a compiled core.
 
     A subclass says how episodes start (`_read_options`, `_start_episodes`, `_start_next`) and what
@@ -75,9 +68,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         raises: Whether an illegal action is an error.
 
     Attributes:
-        config: The configuration; a subclass sets it.
         elapsed_name: Under which the time that a step took stands in ``infos``.
-        state_arrays: Names of the world's arrays that an episode changes.
         scalar_id: Id of the environment, for messages.
     """
 
@@ -85,9 +76,7 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         "render_modes": [],
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
-    config: Any
     elapsed_name: ClassVar[str]
-    state_arrays: ClassVar[tuple[str, ...]]
     scalar_id: ClassVar[str]
 
     def __init__(self, world: Any, options: VectorOptions, *, raises: bool) -> None:
@@ -315,41 +304,8 @@ class NativeVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[
         }
         return observations, results[_REWARD], flags[0], flags[1], infos
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
-
-        Raises:
-            EarlyCallError: There was no reset yet.
-        """
-        if not self._is_reset:
-            raise early_call("get_state")
-        return saved_state(self._memory(self._world), self._own_arrays(), self._identity)
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from what :meth:`get_state` of an equal environment returned.
-
-        Raises:
-            ConfigError: The state is that of another configuration or trace.
-        """
-        check_identity(state, self._identity)
-        world = self._fitting_world(state)
-        restore_state({**self._memory(world), **self._own_arrays()}, state)
-        self._world = world
+    def _show(self) -> None:
         self._world.view(self._observations, self._masks)
-        self._is_reset = True
-
-    @cached_property
-    def _identity(self) -> NDArray[np.uint8]:
-        """What a saved state must have been taken from."""
-        return identity_of(self.config, self._world.arrays._asdict(), self.state_arrays)
-
-    def _fitting_world(self, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Return a world that a state fits into, whose configuration is this environment's."""
-        return self._world
-
-    def _memory(self, world: Any) -> dict[str, NDArray[Any]]:
-        arrays = world.arrays._asdict()
-        return {name: arrays[name] for name in self.state_arrays}
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
         return {"masks": self._masks, "ended": self._ended}

@@ -7,26 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.env.build import (
-    ConfigLike,
-    build_world,
-    env_config,
-    shortest_span_s,
-    with_warmup,
-)
+from sched_env.env.build import ConfigLike, build_world, env_config
 from sched_env.env.episode_info import episode_info
 from sched_env.env.native import NativeEnv
 from sched_env.env.render import draw_text, draw_timeline
-from sched_env.env.state import (
-    STATE_ARRAYS,
-    ResetOptions,
-    SavedUnlessLive,
-    read_options,
-    set_warmup,
-)
+from sched_env.env.server_env import ServerEnv
+from sched_env.env.state import ResetOptions
 
 
-class ContinuousBatchingEnv(SavedUnlessLive, NativeEnv):
+class ContinuousBatchingEnv(ServerEnv, NativeEnv):
     """Schedule a continuous-batching LLM server, one decision at a time.
 
     ## Description
@@ -150,7 +139,6 @@ class ContinuousBatchingEnv(SavedUnlessLive, NativeEnv):
     """
 
     elapsed_name = "elapsed_s"
-    state_arrays = STATE_ARRAYS
 
     def __init__(self, config: ConfigLike = None, *, render_mode: str | None = None) -> None:
         self._check_render_mode(render_mode)
@@ -159,22 +147,10 @@ class ContinuousBatchingEnv(SavedUnlessLive, NativeEnv):
         super().__init__(build_world(self.config, 1), render_mode, raises=raises)
         self._longest_warmup_s = self.config.episode.warmup_s
 
-    def _read_options(self, options: dict[str, Any] | None) -> ResetOptions:
-        return read_options(options, shortest_span_s(self._world))
-
     def _start_episode(self, given: ResetOptions) -> None:
         self._set_warmup(given.warmup_s)
         offset_s = given.trace_offset_s
         self._world.reset(self._outlet.observations, self._outlet.masks, offset_s=offset_s)
-
-    def _set_warmup(self, given_s: float | None) -> None:
-        """Set the warm-up of the next episode, the configured one unless another is given."""
-        episode = self.config.episode
-        warmup_s = episode.warmup_s if given_s is None else float(given_s)
-        if warmup_s > self._longest_warmup_s:
-            self._world = with_warmup(self._world, self.config, warmup_s)
-            self._longest_warmup_s = warmup_s
-        set_warmup(self._world.state, episode.horizon_s, warmup_s, np.ones(1, np.bool_))
 
     def _episode_info(self) -> dict[str, Any]:
         return episode_info(self._world, 0)

@@ -11,28 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.config import ConfigModel, EnvConfig
+from sched_env.config import ConfigModel
 from sched_env.config.model import LARGEST_SIZE
-from sched_env.env.build import with_warmup
 from sched_env.errors import ConfigError, did_you_mean
 from sched_env.simulator.simulate import check_seed, is_number
 
-STATE_ARRAYS = (
-    "state",
-    "requests",
-    "seats",
-    "front",
-    "order",
-    "heaps",
-    "scratch",
-    "blocks",
-    "tables",
-)
-"""The arrays of a world that an episode changes; the others are the same for ever."""
-
 _OPTIONS = ("trace_offset", "warmup_s")
 _IDENTITY = "configuration"
-_LONGEST_WARMUP = "longest_warmup_s"
 
 
 def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | None]:
@@ -54,55 +39,6 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
         if value is not None:
             check_seed(value)
     return seeds
-
-
-class SavedUnlessLive:
-    """Lets an environment be saved and restored, but not a live one.
-
-    It stands before a base that saves the arrays of ``_world``, which are as long as the longest
-    warm-up so far wants them.
-    """
-
-    config: EnvConfig
-    _world: Any
-    _longest_warmup_s: float
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays from which :meth:`set_state` goes on exactly.
-
-        Raises:
-            EarlyCallError: There was no reset yet.
-            ConfigError: The cost is live.
-        """
-        self._refuse_live()
-        base: Any = super()
-        return base.get_state()
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Go on from what :meth:`get_state` of an equal environment returned.
-
-        Raises:
-            ConfigError: The state is that of another configuration or trace, or the cost is live.
-        """
-        self._refuse_live()
-        base: Any = super()
-        base.set_state(state)
-        self._longest_warmup_s = float(state[_LONGEST_WARMUP][0])
-
-    def _own_arrays(self) -> dict[str, NDArray[Any]]:
-        base: Any = super()
-        return {**base._own_arrays(), _LONGEST_WARMUP: np.array([self._longest_warmup_s])}
-
-    def _fitting_world(self, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Return this world, or one for the warm-up of another length that a state came from."""
-        longest_s = state.get(_LONGEST_WARMUP)
-        if longest_s is None or longest_s.tolist() == [self._longest_warmup_s]:
-            return self._world
-        return with_warmup(self._world, self.config, float(longest_s[0]))
-
-    def _refuse_live(self) -> None:
-        if self._world.executor is not None:
-            raise ConfigError("a live server cannot be saved: its KV cache lies on the device")
 
 
 def check_number(name: str, value: Any) -> None:

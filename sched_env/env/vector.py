@@ -8,27 +8,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from sched_env.env.build import (
-    ConfigLike,
-    build_world,
-    env_config,
-    shortest_span_s,
-    with_warmup,
-)
+from sched_env.env.build import ConfigLike, build_world, env_config
 from sched_env.env.episode_info import episode_info
 from sched_env.env.native_vector import NativeVectorEnv, VectorOptions
-from sched_env.env.state import (
-    STATE_ARRAYS,
-    ResetOptions,
-    SavedUnlessLive,
-    check_number,
-    read_options,
-    set_warmup,
-)
+from sched_env.env.server_env import ServerEnv
+from sched_env.env.state import ResetOptions, check_number, set_warmup
 from sched_env.registration import CONTINUOUS_BATCHING
 
 
-class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
+class ContinuousBatchingVectorEnv(ServerEnv, NativeVectorEnv):
     """``num_envs`` servers stepped by one call of the compiled core.
 
     A rollout equals ``num_envs`` rollouts of :class:`ContinuousBatchingEnv` with seeds ``seed``,
@@ -56,7 +44,6 @@ class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
     """
 
     elapsed_name = "elapsed_s"
-    state_arrays = STATE_ARRAYS
     scalar_id = CONTINUOUS_BATCHING
 
     def __init__(
@@ -79,23 +66,10 @@ class ContinuousBatchingVectorEnv(SavedUnlessLive, NativeVectorEnv):
         super().__init__(world, options, raises=raises)
         self._longest_warmup_s = self.config.episode.warmup_s
 
-    def _read_options(self, options: dict[str, Any] | None) -> ResetOptions:
-        return read_options(options, shortest_span_s(self._world))
-
     def _start_episodes(self, given: ResetOptions) -> None:
         self._set_warmup(given.warmup_s)
         offset_s = given.trace_offset_s
         self._world.reset(self._observations, self._masks, offset_s=offset_s)
-
-    def _set_warmup(self, given_s: float | None) -> None:
-        """Set the warm-up of the next episodes, the configured one unless another is given."""
-        episode = self.config.episode
-        warmup_s = episode.warmup_s if given_s is None else float(given_s)
-        if warmup_s > self._longest_warmup_s:
-            self._world = with_warmup(self._world, self.config, warmup_s)
-            self._longest_warmup_s = warmup_s
-        everywhere = np.ones(self.num_envs, np.bool_)
-        set_warmup(self._world.state, episode.horizon_s, warmup_s, everywhere)
 
     def _start_next(self, chosen: NDArray[np.bool_]) -> None:
         """Start the next episodes; options of the last reset do not hold for them."""

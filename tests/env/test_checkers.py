@@ -69,7 +69,7 @@ def test_the_ids_are_registered_once() -> None:
 def test_arguments_of_another_kind_are_refused(
     arguments: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sched_env.engine.room._memory_bytes", lambda: 2**31)
+    monkeypatch.setattr("sched_env.engine.room.memory_bytes", lambda: 2**31)
     with pytest.raises(ConfigError, match=message):
         ContinuousBatchingVectorEnv(**{"num_envs": 2, **arguments})
 
