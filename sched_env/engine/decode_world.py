@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import decode_view as kernels
+from sched_env.engine.allocation import as_records, records_of
 from sched_env.engine.decode_layout import DecodeLayout
 from sched_env.engine.decode_machine import DECODE_REQUEST, POLICY_NAMES
 from sched_env.engine.decode_records import EPISODE, DecodeArrays
 from sched_env.engine.outlet import Fresh, Outlet
-from sched_env.engine.world import as_records, records_of
 from sched_env.errors import ConfigError, UnknownNameError
 
 _MOST_BYTES = 2**34

@@ -15,6 +15,7 @@ from sched_env.config.service import ServiceConfig
 from sched_env.cost.models import cost_record, modelled
 from sched_env.cost.reach import check_reach
 from sched_env.cost.step_time import step_time_s
+from sched_env.engine.allocation import records_of
 from sched_env.engine.records import (
     NO_LIMIT,
     RESERVE_MAX,
@@ -29,7 +30,7 @@ from sched_env.engine.records import (
     VICTIM_RANDOM,
     VICTIM_TAIL,
 )
-from sched_env.engine.world import Key, World, records_of
+from sched_env.engine.world import Key, World
 from sched_env.errors import ConfigError, TraceError
 from sched_env.workload.service_classes import service_class_array
 from sched_env.workload.table import RequestTable

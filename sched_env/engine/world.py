@@ -9,25 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import kernels, live
+from sched_env.engine.allocation import (
+    as_records,
+    event_reserve,
+    front_size,
+    memory_of,
+    num_buckets,
+    num_known_blocks,
+    num_seats,
+    num_table_entries,
+    records_of,
+    sized_by_capacity,
+)
 from sched_env.engine.crew import Crew
-from sched_env.engine.keycall import IS_COMPILED
 from sched_env.engine.layout import Layout
 from sched_env.engine.outlet import Fresh, Outlet
 from sched_env.engine.output import ITL_BINS
-from sched_env.engine.queue_records import LANE, MOST_LANES, PLACE, WAITER
+from sched_env.engine.queue_records import LANE, MOST_LANES
 from sched_env.engine.records import (
     BLOCK,
-    CACHE_LINE,
-    ENTRY,
     EVENT,
-    MEMORY,
     MOST_COUNTED_CLASSES,
-    ONE_TIME_EVENTS,
     PREEMPTED,
-    REQUEST,
-    SEAT,
     SEAT_PROGRESS,
-    SEGMENT,
     SERVER,
     TRACE,
     WAITING,
@@ -62,23 +66,6 @@ class Key(Protocol):
     def counts_classes(self) -> bool:
         """Tell whether the order depends on what each service class has been served."""
         ...
-
-
-def as_records(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` as the core takes it.
-
-    Plain Python reads fields as attributes only of a recarray; compiled code takes a plain array
-    faster.
-    """
-    return array.view(np.ndarray if IS_COMPILED else np.recarray)
-
-
-def records_of(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return zeroed records that begin with a line of the cache."""
-    size = int(np.prod(count)) * dtype.itemsize
-    memory = np.zeros(size + CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    return as_records(memory[start : start + size].view(dtype).reshape(count))
 
 
 class World:
@@ -131,12 +118,12 @@ class World:
         first = state[0]
         state["num_looked_at"] = max(_FRONT_SIZE, _FRONT_SPARE + int(first["num_waiting_slots"]))
         state["row_capacity"] = row_capacity
-        state["seat_capacity"] = self._num_seats(first, row_capacity)
-        state["front_size"] = _front_size(first)
+        state["seat_capacity"] = num_seats(first, row_capacity)
+        state["front_size"] = front_size(first)
         state["static_order"] = key.static
         state["counts_classes"] = key.counts_classes
         state["may_have_lanes"] = _may_have_lanes(first, key)
-        state["event_reserve"] = _event_reserve(first)
+        state["event_reserve"] = event_reserve(first)
         if key.counts_classes and len(classes) > MOST_COUNTED_CLASSES:
             raise ConfigError(
                 f"{len(classes)} service classes are too many for a policy that counts what each "
@@ -153,7 +140,7 @@ class World:
         )
         capacity = num_events + int(first["event_reserve"]) if num_events > 0 else 0
         self._num_bins = ITL_BINS if count_itl else 0
-        state["num_buckets"] = self._num_buckets(first)
+        state["num_buckets"] = num_buckets(first)
         self.arrays = Arrays(
             state=state,
             cost=as_records(cost),
@@ -162,45 +149,11 @@ class World:
             segments=as_records(segments),
             lanes=records_of((num_servers, MOST_LANES * int(first["may_have_lanes"])), LANE),
             events=records_of((num_servers, capacity), EVENT),
-            blocks=records_of((num_servers, self._num_blocks(first)), BLOCK),
-            tables=np.zeros((num_servers, self._num_tables(first)), np.int64),
+            blocks=records_of((num_servers, num_known_blocks(first)), BLOCK),
+            tables=np.zeros((num_servers, num_table_entries(first)), np.int64),
             hash_ids=np.zeros(0, np.int64) if hash_ids is None else hash_ids,
-            **self._by_capacity(num_servers, first),
+            **sized_by_capacity(num_servers, first, self._num_bins),
         )
-
-    @staticmethod
-    def _num_seats(state: Any, row_capacity: int) -> int:
-        """Return the most requests that can run: ``max_num_seqs``, but no more than there are."""
-        return min(int(state["max_num_seqs"]), row_capacity)
-
-    def _by_capacity(self, num_servers: int, state: Any) -> dict[str, NDArray[Any]]:
-        """Return the arrays whose sizes the most requests and seats decide, zeroed."""
-        rows, seats = int(state["row_capacity"]), int(state["seat_capacity"])
-        numbers = 2 * seats + int(state["block_size"]) + self._num_bins
-        return {
-            "requests": records_of((num_servers, rows), REQUEST),
-            "seats": records_of((num_servers, seats + 1), SEAT),
-            "front": records_of((num_servers, int(state["front_size"])), WAITER),
-            "order": records_of((num_servers, int(state["front_size"])), PLACE),
-            "heaps": records_of((num_servers, 4 * rows + seats), ENTRY),
-            "scratch": np.zeros((num_servers, numbers), np.int64),
-        }
-
-    @staticmethod
-    def _num_buckets(state: Any) -> int:
-        """Return a power of two, at least the number of blocks."""
-        return 1 << int(state["num_blocks"]).bit_length() if state["enable_prefix_caching"] else 0
-
-    @staticmethod
-    def _num_blocks(state: Any) -> int:
-        return int(state["num_blocks"]) + 1 if state["enable_prefix_caching"] else 0
-
-    @classmethod
-    def _num_tables(cls, state: Any) -> int:
-        if not state["enable_prefix_caching"]:
-            return 0
-        seats = int(state["seat_capacity"])
-        return cls._num_buckets(state) + seats * (1 + int(state["num_blocks"]))
 
     @property
     def arrays(self) -> Arrays:
@@ -211,7 +164,7 @@ class World:
     def arrays(self, arrays: Arrays) -> None:
         self._arrays = arrays
         lane_addresses = self.key.lane_addresses or (0, 0)
-        self._memory = _memory_of(arrays, self._num_bins, self.key.addresses, lane_addresses)
+        self._memory = memory_of(arrays, self._num_bins, self.key.addresses, lane_addresses)
         self.address = int(self._memory.ctypes.data)
         self.num_servers = len(arrays.state)
 
@@ -381,9 +334,9 @@ class World:
         old, state, rows = self.arrays, self.state, self.row_capacity
         old_seats = int(state[0]["seat_capacity"])
         state["row_capacity"] = row_capacity
-        state["seat_capacity"] = self._num_seats(state[0], row_capacity)
-        state["front_size"] = _front_size(state[0])
-        new = self._by_capacity(1, state[0])
+        state["seat_capacity"] = num_seats(state[0], row_capacity)
+        state["front_size"] = front_size(state[0])
+        new = sized_by_capacity(1, state[0], self._num_bins)
         new["trace"] = records_of(row_capacity, TRACE)
         new["trace"][:rows] = old.trace
         new["requests"][:, :rows] = old.requests
@@ -400,7 +353,7 @@ class World:
         new["scratch"] = np.insert(old.scratch, [old_seats] * more + [stale_end] * more, 0, 1)
         self.arrays = old._replace(**new, tables=self._more_tables(old_seats))
         reserved = int(state[0]["event_reserve"])
-        state["event_reserve"] = _event_reserve(state[0])
+        state["event_reserve"] = event_reserve(state[0])
         self._add_event_room(int(state[0]["event_reserve"]) - reserved)
 
     def _more_tables(self, old_seats: int) -> NDArray[np.int64]:
@@ -472,27 +425,6 @@ class World:
         self.arrays = Arrays(**records)
 
 
-def _front_size(state: Any) -> int:
-    """Return the places of the front.
-
-    With ``preemptive_priority`` all who wait lie there: a victim that comes back must not push out
-    whom it made room for.
-    """
-    every_row = int(state["row_capacity"]) if state["preemptive_priority"] else 0
-    return max(int(state["num_looked_at"]), every_row)
-
-
-def _event_reserve(state: Any) -> int:
-    """Return the room in the event log that one iteration may need, whatever happens in it.
-
-    The running requests may be preempted, and as many admitted. With ``preemptive_priority`` each
-    live request may, in the order of the queue, be admitted and evicted, and that once again.
-    """
-    rows, seats = int(state["row_capacity"]), int(state["seat_capacity"])
-    evictions = 4 * rows if state["preemptive_priority"] else 0
-    return ONE_TIME_EVENTS * rows + 2 * seats + evictions
-
-
 def _may_have_lanes(state: Any, key: Key) -> bool:
     """Tell whether the head of the queue is all that a server looks at, and its key has lanes."""
     looks_further = (
@@ -504,35 +436,3 @@ def _may_have_lanes(state: Any, key: Key) -> bool:
         or state["enable_prefix_caching"]
     )
     return key.lane_addresses is not None and not looks_further
-
-
-def _memory_of(
-    arrays: Arrays,
-    num_bins: int,
-    key_addresses: tuple[int, int],
-    lane_addresses: tuple[int, int],
-) -> NDArray[Any]:
-    """Return where arrays, a key function and that of its lanes lie, MEMORY (1,)."""
-    memory = np.zeros(1, MEMORY)
-    for name, array in arrays._asdict().items():
-        memory[f"{name}_at"] = array.ctypes.data
-        memory[f"{name}_bytes"] = array.strides[0]
-    memory["num_servers"] = len(arrays.state)
-    memory["num_classes"] = len(arrays.classes)
-    memory["num_trace_rows"] = len(arrays.trace)
-    memory["num_segments"] = len(arrays.segments)
-    memory["num_hash_ids"] = len(arrays.hash_ids)
-    memory["event_capacity"] = arrays.events.shape[1]
-    memory["num_itl_bins"] = num_bins
-    memory["key_at"], memory["key_jit_at"] = key_addresses
-    memory["lane_key_at"], memory["lane_key_jit_at"] = lane_addresses
-    return memory
-
-
-def whole_trace(trace: NDArray[Any]) -> NDArray[Any]:
-    """Return the one segment that spans a trace at its recorded rate, SEGMENT (1,)."""
-    segment = records_of(1, SEGMENT)
-    segment["end_row"] = len(trace)
-    segment["end_s"] = trace["arrival_time_s"][-1] if len(trace) else 0.0
-    segment["interval_scale"] = 1.0
-    return segment

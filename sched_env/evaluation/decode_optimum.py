@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sched_env.engine import decode_search as search
+from sched_env.engine.allocation import records_of
 from sched_env.engine.decode_machine import DECODE_REQUEST, NONE
 from sched_env.engine.decode_records import EPISODE
-from sched_env.engine.world import records_of
 from sched_env.env.decode import DecodeSchedulingEnv
 from sched_env.errors import ConfigError
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import decode_machine as core
-from sched_env.engine.world import records_of
+from sched_env.engine.allocation import records_of
 from sched_env.errors import ConfigError, did_you_mean
 from sched_env.simulator.decode_outcomes import decode_outcomes
 from sched_env.simulator.request_state import (

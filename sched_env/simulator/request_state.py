@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import decode_machine as core
+from sched_env.engine.allocation import as_records
 from sched_env.engine.records import STATUS_NAMES
-from sched_env.engine.world import as_records
 from sched_env.errors import ConfigError, did_you_mean
 
 Phase = Literal["prefill", "decode"]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sched_env.config.scheduler import SchedulerConfig
 from sched_env.cost.step_time import COST
 from sched_env.engine import kernels
+from sched_env.engine.allocation import records_of, whole_trace
 from sched_env.engine.records import (
     EVENT_FINISH,
     EVENT_PREEMPT,
@@ -28,7 +29,7 @@ from sched_env.engine.records import (
     VICTIM_TAIL,
 )
 from sched_env.engine.setup import scheduler_settings
-from sched_env.engine.world import World, records_of, whole_trace
+from sched_env.engine.world import World
 from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.policy.keys import Heuristic
 from sched_env.simulator.id_order import IdOrder
