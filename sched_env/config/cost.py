@@ -158,7 +158,10 @@ class TableCost(ConfigModel):
 
 
 class RooflineCost(ConfigModel):
-    """Bytes over bandwidth or operations over FLOP/s, whichever takes longer: within about 28 %."""
+    """Bytes over bandwidth or operations over FLOP/s, whichever takes longer.
+
+    Within about 21 % in bf16, 45 % in FP8.
+    """
 
     config_kind: ClassVar[str | None] = "cost"
 

@@ -41,7 +41,8 @@ class LengthPrediction(ConfigModel):
     """What policies are told about a request's output length, which nobody knows beforehand."""
 
     kind: Literal["none", "noisy", "oracle"] = "noisy"
-    """none: the class's mean; noisy: the true length times a lognormal error; oracle: the truth."""
+    """none: the traces' mean; noisy: the true length times a lognormal error; oracle: the truth. A
+    prediction in the trace itself comes before all three."""
 
     sigma: NonNegative = 0.5
     """Standard deviation of the error's logarithm, for noisy."""
@@ -56,7 +57,7 @@ class ServiceConfig(ConfigModel):
     """The service classes; their shares add up to 1."""
 
     slo_factor: Positive = 1.0
-    """Every SLO is multiplied by this; below 1 is tighter."""
+    """Every class's SLOs are multiplied by this; below 1 is tighter."""
 
     shed_hopeless: Flag = True
     """Reject a request that has no token yet and can no longer meet its TTFT deadline."""
