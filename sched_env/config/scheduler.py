@@ -44,7 +44,8 @@ class SchedulerConfig(ConfigModel):
     """vLLM 0.33.0's rules, or the plainer P07 ones (a preempted request may come back at once)."""
 
     policy: Literal["fcfs", "priority"] = "fcfs"
-    """Order of the waiting queue, and which running request gives way."""
+    """Order of the waiting queue, and which running request gives way, in the class Scheduler;
+    elsewhere the policy that is run, or the agent, decides."""
 
     max_model_len: Count | None = None
     """Prompt and output tokens after which a request ends; null for no limit."""

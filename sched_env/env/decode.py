@@ -43,8 +43,8 @@ class DecodeSchedulingEnv(NativeEnv):
     `info["action_mask"]`, int8, marks the legal ones. A request may get the step if it is admitted
     or its blocks are free. One may be preempted if it is admitted and preemptible, and a shown
     request that lacks blocks fits once it is gone; at most one between two steps, and the step
-    that follows goes to a request that so came to fit. An illegal action is counted in
-    `info["invalid_action"]` and replaced by the lowest legal one.
+    that follows goes to a request that so came to fit. An illegal action sets
+    `info["invalid_action"]` and is replaced by the lowest legal one.
 
     ## Observation space
     `Box` of float32, laid out as S slots of features, then global features; `env.unwrapped.layout`

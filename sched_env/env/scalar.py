@@ -34,8 +34,9 @@ class ContinuousBatchingEnv(ServerEnv, NativeEnv):
     | 4 to 3 + K | admit waiting slot 0 to K - 1 |
     | 4 + K to 3 + K + J | preempt running slot 0 to J - 1; slot 0 is the last of the batch order |
 
-    `info["action_mask"]`, int8, marks the legal ones. An illegal action is counted in
-    `info["invalid_action"]` and replaced by full proceed, or by the lowest legal action.
+    `info["action_mask"]`, int8, marks the legal ones. An illegal action sets
+    `info["invalid_action"]` and is replaced by full proceed, or by the lowest legal action where
+    that is illegal too.
 
     ## Observation space
     `Box` of float32, laid out as K + J slots of features, then global features;
