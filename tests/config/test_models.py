@@ -262,3 +262,17 @@ def test_a_search_too_small_to_be_one_is_refused() -> None:
     for values in ({"population": 3}, {"requests_per_scenario": 1}):
         with pytest.raises(ConfigError, match="is not allowed; use a number of"):
             TuningConfig(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"minibatch_size": 1}, ["minibatch_size", "1", "2 or more"]),
+        ({"num_envs": 1, "num_steps": 1, "minibatch_size": 2}, ["one decision an update", "raise"]),
+        ({"num_envs": 2, "num_steps": 4, "minibatch_size": 9}, ["9", "8 decisions", "lower it"]),
+    ],
+)
+def test_an_update_that_has_nothing_to_compare_is_refused(values: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(**values)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
