@@ -40,6 +40,12 @@ MOST_SLOTS = 4096
 SlotCount = Annotated[int, pydantic.Field(strict=True, ge=1, le=MOST_SLOTS), _PLAIN]
 """A number of requests to show."""
 
+MOST_HIDDEN = 1024
+"""Hidden units that a layer of a pointer network may have."""
+
+HiddenSize = Annotated[int, pydantic.Field(strict=True, ge=1, le=MOST_HIDDEN), _PLAIN]
+"""A number of hidden units."""
+
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, le=2**63 - 1), _PLAIN]
 """A seed of all randomness."""
 
