@@ -59,7 +59,7 @@ from sched_env.agents.teachers import teachers_csv
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
 from sched_env.env.build import read_tables
-from sched_env.errors import ConfigError, MissingExtraError
+from sched_env.errors import ConfigError, MissingExtraError, PolicyError
 from sched_env.evaluation.entries import check_loads
 from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.folders import TRAINING, refuse_other_kinds
@@ -195,10 +195,15 @@ def _check_parts(experiment: ExperimentConfig) -> None:
     """Refuse what would stop the run after its folder has been written.
 
     Raises:
-        SchedEnvError: A trace, the prior, a policy to compare with, a load or a condition.
+        SchedEnvError: A trace, the prior, the network, a policy to compare with, a load or a
+            condition.
     """
     read_tables(experiment.env)
     prior_parameters(experiment.agent.prior, env_layout(experiment.env))
+    try:
+        policy_card(experiment, num_decisions=0)
+    except PolicyError as error:
+        raise ConfigError(f"what this run learns could not be exported: {error}") from None
     if experiment.cloning.prior is not None:
         prior_score(experiment.cloning.prior)
     for policy in experiment.comparison.policies:

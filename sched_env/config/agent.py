@@ -11,6 +11,7 @@ from sched_env.config.model import (
     Count,
     Flag,
     Fraction,
+    HiddenSize,
     NonNegative,
     Number,
     Positive,
@@ -81,7 +82,7 @@ class AgentConfig(ConfigModel):
     network: Literal["pointer", "mlp"] = "pointer"
     """pointer: one scorer shared by all slots; mlp: one flat network."""
 
-    hidden_size: Count = 32
+    hidden_size: HiddenSize = 32
     """Width of the pointer network."""
 
     mlp_hidden_sizes: tuple[Count, ...] = pydantic.Field(default=(64, 64), min_length=1)

@@ -9,10 +9,12 @@ import pydantic
 
 from sched_env.config.agent import AgentConfig
 from sched_env.config.env import EnvConfig, Names, Split
+from sched_env.config.label import Label
 from sched_env.config.model import (
     ConfigModel,
     Count,
     CountOrZero,
+    HiddenSize,
     NonNegative,
     Positive,
     Seed,
@@ -83,7 +85,7 @@ class CloningConfig(ConfigModel):
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:
     what the network knows so far teaches as the specialist instead. null: the prior stays."""
 
-    hidden_size: Count | None = None
+    hidden_size: HiddenSize | None = None
     """Hidden units of each layer that the network is widened to before; null: as many as it has."""
 
     num_waiting_slots: SlotCount | None = None
@@ -95,7 +97,7 @@ class ExperimentConfig(ConfigModel):
 
     config_kind: ClassVar[str | None] = "experiment"
 
-    name: Text
+    name: Label
     """Folder of the runs under runs/."""
 
     env: EnvConfig = EnvConfig()

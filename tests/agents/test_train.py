@@ -259,6 +259,7 @@ def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> Non
     [
         ({"comparison": {"policies": ("fcfss",)}}, "no policy 'fcfss'. Did you mean 'fcfs'"),
         ({"comparison": {"loads": (0.8, 1e9)}}, "load 1e.09 is not possible"),
+        ({"agent": {"network": "mlp", "mlp_hidden_sizes": (8,) * 9}}, "exported.* at most 8"),
         ({"conditions": {"kv_factors": (1e9,)}}, "conditions: num_blocks: 4000000000000"),
     ],
 )
