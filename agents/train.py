@@ -64,7 +64,7 @@ from sched_env.evaluation.entries import check_loads
 from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.folders import TRAINING, refuse_other_kinds
 from sched_env.evaluation.progress import announce_compilation
-from sched_env.policy.format import write_policy
+from sched_env.policy.format import read_policy, write_policy
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.simulate import seen_by
@@ -143,7 +143,9 @@ def train(
         progress: Called after every update.
 
     Raises:
-        ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
+        ConfigError: The folder belongs to another configuration, contradicts ``resume``, or holds
+            a damaged file.
+        PolicyError: The run is complete, and its policy is damaged.
         TraceError: A trace cannot be read; nothing is written then.
         SchedEnvError: The prior, a policy to compare with, a load or a condition is not there or
             not possible, or another run writes to the folder; nothing is written then.
@@ -156,12 +158,32 @@ def train(
     _check_resume(path, is_started, resume)
     refuse_other_kinds(path, TRAINING)
     if is_started:
-        done = open_run_folder(path, experiment).read_summary()
+        done = _finished(open_run_folder(path, experiment))
         if done is not None:
-            return TrainResult(path, RunFolder(path).policy, done["num_decisions"], done)
+            return done
     else:
         _check_parts(experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)
+
+
+def _finished(folder: RunFolder) -> TrainResult | None:
+    """Return what a complete run left behind, or None.
+
+    Raises:
+        ConfigError: Its summary is damaged.
+        PolicyError: Its policy is.
+    """
+    summary = folder.read_summary()
+    if summary is None:
+        return None
+    try:
+        read_policy(folder.policy)
+    except PolicyError as error:
+        raise PolicyError(
+            f"{error}. Or remove {folder.policy} and {folder.summary_file}, and the same command "
+            "ends the training again from its last checkpoint"
+        ) from None
+    return TrainResult(folder.path, folder.policy, summary["num_decisions"], summary)
 
 
 def _train_in(
