@@ -5,7 +5,7 @@
     runs/<experiment>/<agent>__seed<k>__<utc>/
         config.yaml          the resolved configuration
         environment.json     versions and machine
-        events.out.tfevents* TensorBoard; baselines/<name>/ holds those of the heuristics
+        events.out.tfevents* TensorBoard; baselines/<name>/ those of policies to compare with
         progress.csv         one row an update
         polish.csv           one row a look of the search after PPO, if there was one
         teachers.csv         one row a condition: who taught the policy at the end, if anybody did
@@ -70,7 +70,7 @@ class RunFolder:
 
     @property
     def baselines(self) -> Path:
-        """Return the folder with one TensorBoard run for each heuristic."""
+        """Return the folder with one TensorBoard run for each policy to compare with."""
         return self.path / "baselines"
 
     @property

@@ -38,7 +38,7 @@ from sched_env.agents.export import (
     policy_card,
     torch_actor,
 )
-from sched_env.agents.logs import make_logger, write_level_line
+from sched_env.agents.logs import level_line_names, make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.parity import Parity, visited_parity
 from sched_env.agents.policies import policy_parts
@@ -344,13 +344,14 @@ class TrainingRun:
         self.history.append({"decisions": num_decisions, "score": score})
 
     def _write_level_lines(self) -> None:
-        """Draw each heuristic as level lines, as a TensorBoard run of its own."""
-        for name in self.judges.baselines:
+        """Draw each policy to compare with as level lines, as a TensorBoard run of its own."""
+        policies = self.judges.baselines
+        for policy, name in zip(policies, level_line_names(policies), strict=True):
             metrics: dict[str, float] = {}
             if self.judges.validation is not None:
-                metrics |= validation_curves(self.judges.validation.rows(name))
+                metrics |= validation_curves(self.judges.validation.rows(policy))
             if self.judges.training is not None:
-                metrics |= tag_means(self.judges.training.rows(name))
+                metrics |= tag_means(self.judges.training.rows(policy))
             write_level_line(self.folder.baselines / name, metrics, self.total)
 
     def _report(self, num_decisions: int) -> None:

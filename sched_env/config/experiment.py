@@ -28,7 +28,7 @@ class ComparisonConfig(ConfigModel):
     """How policies are compared: on the same requests, server and seeds."""
 
     policies: Names = ("fcfs", "fixed_priority", "aging", "deadline", "sjf", "weighted_sjf")
-    """Heuristics to compare with."""
+    """Policies to compare with."""
 
     loads: tuple[Positive, ...] = pydantic.Field(default=(0.8, 1.0, 1.3), min_length=1)
     """Arrival rates over what fcfs can drain."""

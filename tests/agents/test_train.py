@@ -17,6 +17,8 @@ from sched_env.agents.validation import EpisodeEvaluation
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
 from sched_env.errors import ConfigError, SchedEnvError, TraceError, UnknownNameError
+from sched_env.policy.format import write_policy
+from sched_env.policy.scores import linear_score
 from tests.agents.fake_env import FakeVectorEnv
 
 UPDATE = 16 * 8
@@ -65,6 +67,7 @@ def _run(
     *,
     kill_at: int | None = None,
     seen: list[TrainProgress] | None = None,
+    baselines: tuple[str, ...] = ("fcfs", "sjf"),
 ) -> TrainResult:
     experiment = experiment or _experiment()
     shape = observation_shape(env_layout(experiment.env))
@@ -78,7 +81,7 @@ def _run(
 
     judge = FakeJudge(experiment.env)
     episodes = EpisodeEvaluation(SchedVecEnv(FakeVectorEnv(4, shape)))
-    judges = Judges(judge, judge, ("fcfs", "sjf"), episodes)
+    judges = Judges(judge, judge, baselines, episodes)
     folder = open_run_folder(path, experiment)
     return TrainingRun(experiment, folder, env, judges, progress).run()
 
@@ -196,6 +199,17 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
     tags = events.Tags()
     assert "config/text_summary" in tags["tensors"]
     assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_curves_of_a_run_to_compare_with_stay(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    score = linear_score("other", admit={}, preempt={})
+    write_policy(other / "policy", score.weights, score.card)
+    curves = other / "events.out.tfevents.1"
+    curves.write_bytes(b"its own")
+    _run(tmp_path / "run", baselines=(str(other),))
+    assert curves.read_bytes() == b"its own"
+    assert "slo/attainment" in _scalars(tmp_path / "run" / "baselines" / "other")
 
 
 def test_the_best_weights_on_validation_are_kept(tmp_path: Path) -> None:
