@@ -10,9 +10,10 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sched_env.agents.export import env_layout, observation_shape
+from sched_env.agents.judges import Judges
 from sched_env.agents.run_folder import open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv
-from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult, train
+from sched_env.agents.train import TrainingRun, TrainProgress, TrainResult, train
 from sched_env.agents.validation import EpisodeEvaluation
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
