@@ -28,6 +28,19 @@ _PREFIX = "decisions_"
 _PARTIAL = ".partial-"
 _NUM_KEPT = 2
 
+_ARRAYS = ("last_obs", "last_episode_starts", "rng.torch", "rng.numpy")
+_VALUES = {
+    "num_timesteps": int,
+    "num_updates": int,
+    "progress_remaining": float,
+    "rng.numpy": list,
+    "episodes": list,
+    "successes": list,
+    "pending_logs": dict,
+    "history": list,
+}
+"""What every checkpoint holds beside weights and environments, and of which type."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -96,12 +109,24 @@ def load_checkpoint(place: Path) -> Checkpoint:
         with (place / "state.npz").open("rb") as file, np.load(file, allow_pickle=False) as saved:
             arrays = {name: saved[name] for name in saved.files}
         values = json.loads((place / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        _check_parts(arrays, values)
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError(
             f"checkpoint {place} is damaged ({error}); remove that folder to go on from the one "
             "before it"
         ) from None
     return Checkpoint(arrays, values)
+
+
+def _check_parts(arrays: Mapping[str, np.ndarray], values: object) -> None:
+    if not isinstance(values, dict):
+        raise ValueError("state.json holds no object of JSON")
+    for name in _ARRAYS:
+        if name not in arrays:
+            raise ValueError(f"state.npz lacks {name}")
+    for name, kind in _VALUES.items():
+        if not isinstance(values.get(name), kind):
+            raise ValueError(f"state.json lacks {name}, or it is no {kind.__name__}")
 
 
 def model_checkpoint(model: OnPolicyAlgorithm) -> Checkpoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputF
 from torch.utils.tensorboard import SummaryWriter
 
 from sched_env.agents.run_folder import RunFolder
+from sched_env.config.label import is_label
 from sched_env.evaluation.files import write_text
+from sched_env.policy.registry import resolve_policy
 
 STEP_COLUMN = "time/total_timesteps"
 NOT_TABULAR = ("stdout", "log", "json", "csv")
@@ -104,6 +106,23 @@ def remove_events(folder: Path) -> None:
     """Remove the TensorBoard events right in ``folder``: what they tell starts anew."""
     for old in folder.glob("events.out.tfevents.*"):
         old.unlink()
+
+
+def level_line_names(policies: Sequence[str]) -> list[str]:
+    """Return a folder's name for each policy: the policy's own, or ``policy_<number>``.
+
+    A policy may be given by a path, or by a name that another has too: neither becomes a path here.
+
+    Raises:
+        SchedEnvError: There is no such policy.
+    """
+    numbered = [f"policy_{index}" for index in range(len(policies))]
+    names: list[str] = []
+    for policy, number in zip(policies, numbered, strict=True):
+        name = resolve_policy(policy).name
+        is_free = name not in (*names, *numbered)
+        names.append(name if is_free and is_label(name) else number)
+    return names
 
 
 def write_level_line(folder: Path, metrics: Mapping[str, float], last_step: int) -> None:

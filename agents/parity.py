@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from sched_env.agents.export import MaskedActor
-from sched_env.agents.sb3 import SchedVecEnv
+from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
+from sched_env.config import ExperimentConfig
 from sched_env.policy.runtime import ExportedPolicy, load_policy
+from sched_env.simulator.simulate import seen_by
 
 NUM_PARITY_STATES = 10_000
 """Visited states on which the exported policy must choose as the trained network does."""
@@ -66,3 +68,29 @@ def visited_parity(
         observations = env.step_wait()[0]
     visited = np.concatenate(states)[:num_states]
     return check_parity(actor, policy, visited, np.concatenate(masks)[:num_states])
+
+
+def run_parity(
+    experiment: ExperimentConfig,
+    actor: MaskedActor,
+    policy: ExportedPolicy,
+    folder: Path,
+    env: SchedVecEnv,
+) -> Parity:
+    """Compare the network of a training run with its export, where as much is seen as it reads.
+
+    Args:
+        experiment: What was trained.
+        actor: The trained network.
+        policy: What was exported of it.
+        folder: Where that stands.
+        env: The environments it was trained in, which show enough unless it came to see more.
+    """
+    seen = seen_by(policy, experiment.env)
+    if seen.observation == experiment.env.observation:
+        return visited_parity(env, actor, folder)
+    other = make_sb3_vec_env(seen, env.num_envs, experiment.seed, conditions=experiment.conditions)
+    try:
+        return visited_parity(other, actor, folder)
+    finally:
+        other.close()

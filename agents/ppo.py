@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from sb3_contrib import MaskablePPO
@@ -25,8 +25,22 @@ class _ElapsedPPO(OnPolicyAlgorithm):
     ``gamma`` is 1: the rollout buffer takes each step's discount from the vector environment.
     """
 
-    critic_schedule: Schedule | None = None
-    entropy_schedule: Schedule | None = None
+    elapsed_buffer: ClassVar[type[ElapsedDiscountBuffer]]
+    """The rollout buffer, unless another one is given."""
+
+    def __init__(
+        self,
+        *args: Any,
+        critic_learning_rate: Schedule | None = None,
+        entropy_schedule: Schedule | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take PPO's own arguments, and schedules of the critic's rate and of ``ent_coef``."""
+        self.critic_schedule = critic_learning_rate
+        self.entropy_schedule = entropy_schedule
+        kwargs.setdefault("gamma", 1.0)
+        kwargs.setdefault("rollout_buffer_class", self.elapsed_buffer)
+        super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
         """Build policy and buffer, and tell the buffer where discounts come from."""
@@ -54,34 +68,10 @@ class _ElapsedPPO(OnPolicyAlgorithm):
 class ElapsedMaskablePPO(_ElapsedPPO, MaskablePPO):
     """MaskablePPO over a `SchedVecEnv`, discounting by elapsed time."""
 
-    def __init__(
-        self,
-        *args: Any,
-        critic_learning_rate: Schedule | None = None,
-        entropy_schedule: Schedule | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Take MaskablePPO's arguments, and schedules of the critic's rate and of ``ent_coef``."""
-        self.critic_schedule = critic_learning_rate
-        self.entropy_schedule = entropy_schedule
-        kwargs.setdefault("gamma", 1.0)
-        kwargs.setdefault("rollout_buffer_class", ElapsedMaskableRolloutBuffer)
-        super().__init__(*args, **kwargs)
+    elapsed_buffer = ElapsedMaskableRolloutBuffer
 
 
 class ElapsedPPO(_ElapsedPPO, PPO):
     """Plain PPO over a `SchedVecEnv`, discounting by elapsed time."""
 
-    def __init__(
-        self,
-        *args: Any,
-        critic_learning_rate: Schedule | None = None,
-        entropy_schedule: Schedule | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Take PPO's arguments, and schedules of the critic's rate and of ``ent_coef``."""
-        self.critic_schedule = critic_learning_rate
-        self.entropy_schedule = entropy_schedule
-        kwargs.setdefault("gamma", 1.0)
-        kwargs.setdefault("rollout_buffer_class", ElapsedRolloutBuffer)
-        super().__init__(*args, **kwargs)
+    elapsed_buffer = ElapsedRolloutBuffer

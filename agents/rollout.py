@@ -13,10 +13,15 @@ reward before it stores it; the buffer puts the decision's own discount in gamma
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Protocol
 
 import numpy as np
-from sb3_contrib.common.maskable.buffers import MaskableRolloutBuffer
+import torch
+from sb3_contrib.common.maskable.buffers import (
+    MaskableRolloutBuffer,
+    MaskableRolloutBufferSamples,
+)
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
@@ -142,3 +147,20 @@ class ElapsedMaskableRolloutBuffer(ElapsedDiscountBuffer, MaskableRolloutBuffer)
         **kwargs: Any,
     ) -> None:
         super().add(obs, action, self._elapsed_reward(reward), *args, **kwargs)
+
+    def get(self, batch_size: int | None = None) -> Generator[Any]:
+        """Yield the minibatches of one pass; one decision left over joins those before it.
+
+        MaskablePPO divides advantages by their standard deviation, and one alone has none.
+        """
+        held: MaskableRolloutBufferSamples | None = None
+        for samples in super().get(batch_size):
+            if held is not None and len(samples.advantages) == 1:
+                parts = zip(held, samples, strict=True)
+                held = MaskableRolloutBufferSamples(*map(torch.cat, parts))
+                continue
+            if held is not None:
+                yield held
+            held = samples
+        if held is not None:
+            yield held

@@ -5,7 +5,7 @@
     runs/<experiment>/<agent>__seed<k>__<utc>/
         config.yaml          the resolved configuration
         environment.json     versions and machine
-        events.out.tfevents* TensorBoard; baselines/<name>/ holds those of the heuristics
+        events.out.tfevents* TensorBoard; baselines/<name>/ those of policies to compare with
         progress.csv         one row an update
         polish.csv           one row a look of the search after PPO, if there was one
         teachers.csv         one row a condition: who taught the policy at the end, if anybody did
@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,12 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sched_env.config import ExperimentConfig, to_yaml
 from sched_env.config.differences import describe_differences
+from sched_env.config.yaml_text import read_yaml_mapping
 from sched_env.errors import ConfigError
-from sched_env.evaluation.files import write_json, write_text
+from sched_env.evaluation.files import read_json_mapping, write_json, write_text
 from sched_env.evaluation.folder_lock import lock_folder
 from sched_env.evaluation.machine import describe_machine
 
@@ -72,7 +70,7 @@ class RunFolder:
 
     @property
     def baselines(self) -> Path:
-        """Return the folder with one TensorBoard run for each heuristic."""
+        """Return the folder with one TensorBoard run for each policy to compare with."""
         return self.path / "baselines"
 
     @property
@@ -107,17 +105,24 @@ class RunFolder:
                 f"{self.path} is no run folder: it has no config.yaml. Give the folder that "
                 "sched-env train wrote"
             )
-        try:
-            values = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{self.config_file} is damaged: {error}") from None
-        return ExperimentConfig.from_mapping(values or {}, source=str(self.config_file))
+        values = read_yaml_mapping(self.config_file)
+        return ExperimentConfig.from_mapping(values, source=str(self.config_file))
 
     def read_summary(self) -> dict[str, Any] | None:
-        """Return the summary of a complete run, or None."""
+        """Return the summary of a complete run, or None.
+
+        Raises:
+            ConfigError: It is damaged.
+        """
         if not self.summary_file.is_file():
             return None
-        return json.loads(self.summary_file.read_text(encoding="utf-8"))
+        summary = read_json_mapping(self.summary_file)
+        if not isinstance(summary.get("num_decisions"), int):
+            raise ConfigError(
+                f"{self.summary_file} is damaged (num_decisions is no whole number); remove it, "
+                "and the same command ends the training again"
+            )
+        return summary
 
 
 def default_run_path(experiment: ExperimentConfig, root: Path = Path("runs")) -> Path:

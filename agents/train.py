@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from stable_baselines3.common.callbacks import CallbackList
@@ -30,19 +30,18 @@ from sched_env.agents.checkpoint import (
     save_checkpoint,
 )
 from sched_env.agents.cloning import clone
-from sched_env.agents.conditions import condition_envs
 from sched_env.agents.export import (
     MaskedActor,
-    env_layout,
     exported_weights,
     policy_card,
     torch_actor,
 )
-from sched_env.agents.logs import make_logger, write_level_line
+from sched_env.agents.judges import Judges, make_judges
+from sched_env.agents.logs import level_line_names, make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
-from sched_env.agents.parity import Parity, visited_parity
+from sched_env.agents.parity import run_parity
 from sched_env.agents.policies import policy_parts
-from sched_env.agents.prior_sources import prior_parameters, prior_score
+from sched_env.agents.preconditions import check_parts, check_resume
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.score_search.files import looks_csv
@@ -56,18 +55,13 @@ from sched_env.agents.tags import (
     validation_curves,
 )
 from sched_env.agents.teachers import teachers_csv
-from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
-from sched_env.env.build import read_tables
-from sched_env.errors import ConfigError, MissingExtraError
-from sched_env.evaluation.entries import check_loads
+from sched_env.errors import MissingExtraError, PolicyError
 from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.folders import TRAINING, refuse_other_kinds
 from sched_env.evaluation.progress import announce_compilation
-from sched_env.policy.format import write_policy
-from sched_env.policy.registry import resolve_policy
+from sched_env.policy.format import read_policy, write_policy
 from sched_env.policy.runtime import ExportedPolicy
-from sched_env.simulator.simulate import seen_by
 
 
 @dataclass(frozen=True)
@@ -104,24 +98,6 @@ class TrainResult:
     summary: Mapping[str, Any]
 
 
-class Judge(Protocol):
-    """Runs a policy on a fixed set of traffic."""
-
-    def rows(self, policy: Any) -> list[dict[str, Any]]:
-        """Return one row of metrics for each piece of traffic."""
-        ...
-
-
-@dataclass
-class Judges:
-    """The traffic that policies are compared on during training."""
-
-    validation: Judge | None = None
-    training: Judge | None = None
-    baselines: tuple[str, ...] = field(default_factory=tuple)
-    episodes: EpisodeEvaluation | None = None
-
-
 def train(
     experiment: ExperimentConfig,
     run_dir: str | Path,
@@ -143,7 +119,9 @@ def train(
         progress: Called after every update.
 
     Raises:
-        ConfigError: The folder belongs to another configuration, or contradicts ``resume``.
+        ConfigError: The folder belongs to another configuration, contradicts ``resume``, or holds
+            a damaged file.
+        PolicyError: The run is complete, and its policy is damaged.
         TraceError: A trace cannot be read; nothing is written then.
         SchedEnvError: The prior, a policy to compare with, a load or a condition is not there or
             not possible, or another run writes to the folder; nothing is written then.
@@ -153,15 +131,35 @@ def train(
         raise MissingExtraError("tune", "cmaes")
     path = Path(run_dir)
     is_started = RunFolder(path).config_file.exists()
-    _check_resume(path, is_started, resume)
+    check_resume(path, is_started, resume)
     refuse_other_kinds(path, TRAINING)
     if is_started:
-        done = open_run_folder(path, experiment).read_summary()
+        done = _finished(open_run_folder(path, experiment))
         if done is not None:
-            return TrainResult(path, RunFolder(path).policy, done["num_decisions"], done)
+            return done
     else:
-        _check_parts(experiment)
+        check_parts(experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)
+
+
+def _finished(folder: RunFolder) -> TrainResult | None:
+    """Return what a complete run left behind, or None.
+
+    Raises:
+        ConfigError: Its summary is damaged.
+        PolicyError: Its policy is.
+    """
+    summary = folder.read_summary()
+    if summary is None:
+        return None
+    try:
+        read_policy(folder.policy)
+    except PolicyError as error:
+        raise PolicyError(
+            f"{error}. Or remove {folder.policy} and {folder.summary_file}, and the same command "
+            "ends the training again from its last checkpoint"
+        ) from None
+    return TrainResult(folder.path, folder.policy, summary["num_decisions"], summary)
 
 
 def _train_in(
@@ -182,50 +180,13 @@ def _train_in(
         conditions=experiment.conditions,
     )
     try:
-        judges = _make_judges(experiment)
+        judges = make_judges(experiment)
         folder = open_run_folder(path, experiment)
         with folder.held():
             opened(path)
             return TrainingRun(experiment, folder, env, judges, progress).run()
     finally:
         env.close()
-
-
-def _check_parts(experiment: ExperimentConfig) -> None:
-    """Refuse what would stop the run after its folder has been written.
-
-    Raises:
-        SchedEnvError: A trace, the prior, a policy to compare with, a load or a condition.
-    """
-    read_tables(experiment.env)
-    prior_parameters(experiment.agent.prior, env_layout(experiment.env))
-    if experiment.cloning.prior is not None:
-        prior_score(experiment.cloning.prior)
-    for policy in experiment.comparison.policies:
-        resolve_policy(policy)
-    check_loads(experiment.comparison.loads)
-    try:
-        condition_envs(experiment.env, experiment.conditions)
-    except ConfigError as error:
-        raise ConfigError(f"conditions: {error}") from None
-
-
-def _check_resume(path: Path, is_started: bool, resume: bool | str) -> None:
-    if resume is True and not is_started:
-        raise ConfigError(f"no run to go on with in {path}; start it without resume")
-    if resume is False and is_started:
-        raise ConfigError(f"{path} holds a run already; give another folder, or resume it")
-
-
-def _make_judges(experiment: ExperimentConfig) -> Judges:
-    if experiment.evaluate_every_decisions == 0 and experiment.agent.keep == "last":
-        return Judges()
-    return Judges(
-        SplitSimulation(experiment, "validation"),
-        SplitSimulation(experiment, "train"),
-        experiment.comparison.policies,
-        validation_episodes(experiment),
-    )
 
 
 class TrainingRun:
@@ -317,13 +278,14 @@ class TrainingRun:
         self.history.append({"decisions": num_decisions, "score": score})
 
     def _write_level_lines(self) -> None:
-        """Draw each heuristic as level lines, as a TensorBoard run of its own."""
-        for name in self.judges.baselines:
+        """Draw each policy to compare with as level lines, as a TensorBoard run of its own."""
+        policies = self.judges.baselines
+        for policy, name in zip(policies, level_line_names(policies), strict=True):
             metrics: dict[str, float] = {}
             if self.judges.validation is not None:
-                metrics |= validation_curves(self.judges.validation.rows(name))
+                metrics |= validation_curves(self.judges.validation.rows(policy))
             if self.judges.training is not None:
-                metrics |= tag_means(self.judges.training.rows(name))
+                metrics |= tag_means(self.judges.training.rows(policy))
             write_level_line(self.folder.baselines / name, metrics, self.total)
 
     def _report(self, num_decisions: int) -> None:
@@ -372,7 +334,7 @@ class TrainingRun:
         if self.experiment.polish_iterations or self.experiment.cloning.pieces:
             trained = torch_actor(policy)
         write_policy(self.folder.policy, policy.weights, policy.card)
-        parity = self._parity(policy, trained)
+        parity = run_parity(self.experiment, trained, policy, self.folder.policy, self.env)
         summary = {
             "experiment": self.experiment.name,
             "seed": self.experiment.seed,
@@ -385,22 +347,6 @@ class TrainingRun:
         }
         write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
-
-    def _parity(self, policy: ExportedPolicy, trained: MaskedActor) -> Parity:
-        """Compare the export with the trained network, in an environment that shows as much."""
-        seen = seen_by(policy, self.experiment.env)
-        if seen.observation == self.experiment.env.observation:
-            return visited_parity(self.env, trained, self.folder.policy)
-        env = make_sb3_vec_env(
-            seen,
-            self.env.num_envs,
-            self.experiment.seed,
-            conditions=self.experiment.conditions,
-        )
-        try:
-            return visited_parity(env, trained, self.folder.policy)
-        finally:
-            env.close()
 
     def _cloned(self, policy: ExportedPolicy) -> ExportedPolicy:
         """Return the policy after it has learned from a teacher for each condition."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,6 @@ from sched_env.policy.keys import Heuristic
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.simulate import simulate
 from sched_env.workload import read_trace
-
-SCORE = "goodput_weighted"
-"""Metric by which weights are kept."""
 
 _FIRST_SEED = 1000
 _NUM_EPISODES = 8
@@ -87,14 +83,3 @@ def validation_episodes(experiment: ExperimentConfig) -> EpisodeEvaluation:
     return EpisodeEvaluation(
         make_sb3_vec_env(config, _NUM_EPISODES, conditions=experiment.conditions)
     )
-
-
-def mean_score(rows: list[dict[str, Any]]) -> float:
-    """Return the mean weighted goodput over rows."""
-    return float(np.mean([row[SCORE] for row in rows]))
-
-
-def scores_by_load(rows: list[Mapping[str, Any]]) -> dict[float, float]:
-    """Return the mean weighted goodput at each load."""
-    loads = sorted({row["load"] for row in rows})
-    return {load: mean_score([dict(r) for r in rows if r["load"] == load]) for load in loads}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,12 +63,10 @@ def _print_training(folder: Path) -> bool:
     if not summary_file.is_file():
         print(f"{folder}: training is not finished; start it again with --run-dir {folder}")
         return (folder / "checkpoints").is_dir()
-    try:
-        summary = json.loads(summary_file.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ConfigError(f"{summary_file} is no JSON; train again with a new folder") from None
     from sched_env.cli.tables import print_row
+    from sched_env.evaluation.files import read_json_mapping
 
+    summary = read_json_mapping(summary_file)
     print_row(f"Training run {folder.name}", dict(_flat(summary)))
     from sched_env.evaluation.curve_plot import plot_curves
     from sched_env.evaluation.plots import can_plot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -11,6 +11,7 @@ from sched_env.config.model import (
     Count,
     Flag,
     Fraction,
+    HiddenSize,
     NonNegative,
     Number,
     Positive,
@@ -81,7 +82,7 @@ class AgentConfig(ConfigModel):
     network: Literal["pointer", "mlp"] = "pointer"
     """pointer: one scorer shared by all slots; mlp: one flat network."""
 
-    hidden_size: Count = 32
+    hidden_size: HiddenSize = 32
     """Width of the pointer network."""
 
     mlp_hidden_sizes: tuple[Count, ...] = pydantic.Field(default=(64, 64), min_length=1)
@@ -99,8 +100,8 @@ class AgentConfig(ConfigModel):
     num_steps: Count = 64
     """Decisions of each environment between two updates."""
 
-    minibatch_size: Count = 1024
-    """Decisions in one gradient step."""
+    minibatch_size: Annotated[Count, pydantic.Field(ge=2)] = 1024
+    """Decisions in one gradient step, at least two: advantages are compared within it."""
 
     num_epochs: Count = 3
     """Passes over the decisions of one update."""
@@ -150,6 +151,11 @@ class AgentConfig(ConfigModel):
     @pydantic.model_validator(mode="after")
     def _check_minibatch(self) -> Self:
         collected = self.num_envs * self.num_steps
+        if collected < 2:
+            raise ValueError(
+                "num_envs 1 x num_steps 1 is one decision an update, and learning compares at "
+                "least 2: raise one of them"
+            )
         if self.minibatch_size > collected:
             raise ValueError(
                 f"minibatch_size {self.minibatch_size} is more than the {collected} decisions of "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
 import pydantic
 
 from sched_env.config.env import EnvConfig, Names, Split
+from sched_env.config.label import Label
 from sched_env.config.model import (
     ConfigModel,
     Count,
@@ -17,21 +17,6 @@ from sched_env.config.model import (
     Seed,
     Text,
 )
-
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-
-
-def _check_label(name: str) -> str:
-    if not _LABEL.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is not allowed as a name; use up to 40 letters, digits, '_', '.' and '-', a "
-            "letter or digit first"
-        )
-    return name
-
-
-Label = Annotated[str, pydantic.Field(strict=True), pydantic.AfterValidator(_check_label)]
-"""A short name: letters, digits, ``_``, ``.`` and ``-``; it becomes part of a folder's name."""
 
 
 class BurstsConfig(ConfigModel):

@@ -9,10 +9,12 @@ import pydantic
 
 from sched_env.config.agent import AgentConfig
 from sched_env.config.env import EnvConfig, Names, Split
+from sched_env.config.label import Label
 from sched_env.config.model import (
     ConfigModel,
     Count,
     CountOrZero,
+    HiddenSize,
     NonNegative,
     Positive,
     Seed,
@@ -26,7 +28,7 @@ class ComparisonConfig(ConfigModel):
     """How policies are compared: on the same requests, server and seeds."""
 
     policies: Names = ("fcfs", "fixed_priority", "aging", "deadline", "sjf", "weighted_sjf")
-    """Heuristics to compare with."""
+    """Policies to compare with."""
 
     loads: tuple[Positive, ...] = pydantic.Field(default=(0.8, 1.0, 1.3), min_length=1)
     """Arrival rates over what fcfs can drain."""
@@ -83,7 +85,7 @@ class CloningConfig(ConfigModel):
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:
     what the network knows so far teaches as the specialist instead. null: the prior stays."""
 
-    hidden_size: Count | None = None
+    hidden_size: HiddenSize | None = None
     """Hidden units of each layer that the network is widened to before; null: as many as it has."""
 
     num_waiting_slots: SlotCount | None = None
@@ -95,7 +97,7 @@ class ExperimentConfig(ConfigModel):
 
     config_kind: ClassVar[str | None] = "experiment"
 
-    name: Text
+    name: Label
     """Folder of the runs under runs/."""
 
     env: EnvConfig = EnvConfig()

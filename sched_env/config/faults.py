@@ -33,6 +33,8 @@ _ALLOWED = {
     "literal_error": "{expected}",
     "model_attributes_type": "a mapping",
     "model_type": "a mapping",
+    "string_pattern_mismatch": "a text that matches {pattern}",
+    "string_too_long": "a text of at most {max_length} characters",
     "string_too_short": "a text that is not empty",
     "string_type": "a text",
     "too_long": "at most {max_length} entries",

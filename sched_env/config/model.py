@@ -34,6 +34,12 @@ Count = Annotated[int, pydantic.Field(strict=True, ge=1, le=LARGEST_SIZE), _PLAI
 CountOrZero = Annotated[int, pydantic.Field(strict=True, ge=0, le=LARGEST_SIZE), _PLAIN]
 """A size or a number of things, zero allowed."""
 
+MOST_HIDDEN = 1024
+"""Hidden units that a layer of a pointer network may have."""
+
+HiddenSize = Annotated[int, pydantic.Field(strict=True, ge=1, le=MOST_HIDDEN), _PLAIN]
+"""A number of hidden units."""
+
 MOST_SLOTS = 4096
 """Waiting or running requests that a policy may be shown."""
 

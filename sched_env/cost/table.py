@@ -28,9 +28,6 @@ from sched_env.cost.table_ratio import (
 )
 from sched_env.errors import ConfigError
 
-DEFAULT_MARGIN = 0.25
-"""How far beyond the largest measured value of an axis a step may lie, as a share of it."""
-
 MAX_STEPS = 4000
 """Most measured steps of one phase; filling a grid takes their number cubed."""
 

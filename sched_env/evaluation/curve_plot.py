@@ -11,13 +11,12 @@ end changed.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sched_env.errors import ConfigError, run_module
-from sched_env.evaluation.files import replacing
+from sched_env.evaluation.files import read_json_mapping, replacing
 from sched_env.policy.runtime import load_policy
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ def _learning(run: Path) -> list[tuple[float, float]]:
     file = run / "summary.json"
     if not file.is_file():
         raise ConfigError(f"{run}: no finished training run; give folders that train wrote")
-    looks = json.loads(file.read_text(encoding="utf-8")).get("validation", [])
-    return [(float(one["decisions"]), float(one["score"])) for one in looks]
+    looks = read_json_mapping(file).get("validation", [])
+    return _points(file, looks, "decisions", "score")
 
 
 def _polish(run: Path) -> list[tuple[float, float]]:
@@ -70,7 +69,16 @@ def _polish(run: Path) -> list[tuple[float, float]]:
         return []
     with file.open(encoding="utf-8", newline="") as text:
         rows = list(csv.DictReader(text))
-    return [(float(row["num_requests"]), float(row["validation_goodput"])) for row in rows]
+    return _points(file, rows, "num_requests", "validation_goodput")
+
+
+def _points(file: Path, rows: Any, x: str, y: str) -> list[tuple[float, float]]:
+    try:
+        return [(float(row[x]), float(row[y])) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(
+            f"{file} is damaged: its rows should hold numbers {x} and {y}; restore it"
+        ) from None
 
 
 def _cloning(run: Path, num_requests: float) -> list[tuple[float, float]]:

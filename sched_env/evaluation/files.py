@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sched_env.errors import ConfigError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -42,6 +44,26 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file in one piece; NaN and infinities become null."""
     write_text(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+
+
+def read_json_mapping(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds one object, as a command of ours wrote it.
+
+    Raises:
+        ConfigError: it cannot be read, is no JSON, or holds something else.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}); restore it, or make it again in another folder"
+        ) from None
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path} holds a {type(values).__name__}, and should hold an object of JSON; restore "
+            "it, or make it again in another folder"
+        )
+    return values
 
 
 def finite(value: Any) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from sched_env.config.yaml_text import is_mapping, read_yaml_mapping
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.compare import Comparison, compare
-from sched_env.evaluation.files import write_text
+from sched_env.evaluation.files import read_json_mapping, write_text
 from sched_env.evaluation.plots import can_plot, plot_comparison
 from sched_env.evaluation.results import CONFIG, ENVIRONMENT, RESULTS, read_rows
 from sched_env.evaluation.statistics import Interval
@@ -177,14 +178,19 @@ def _setting(rows: Sequence[Row], folder: Path) -> str:
     ]
     environment = folder / ENVIRONMENT
     if environment.is_file():
-        made = json.loads(environment.read_text(encoding="utf-8"))
+        made = read_json_mapping(environment)
         lines.append(
             f"- sched-env {made.get('sched_env')}, Python {made.get('python')}, "
             f"{made.get('processor')}, {made.get('created_utc')}"
         )
     config = folder / CONFIG
     if config.is_file():
-        env = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("env", {})
-        lines.append(f"- shed_hopeless: {env.get('service', {}).get('shed_hopeless')}")
+        env = _part(read_yaml_mapping(config), "env")
+        lines.append(f"- shed_hopeless: {_part(env, 'service').get('shed_hopeless')}")
         lines += ["", "```yaml", yaml.safe_dump(env.get("scheduler"), sort_keys=False) + "```"]
     return "\n".join(lines) + "\n"
+
+
+def _part(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = values.get(key)
+    return found if is_mapping(found) else {}

@@ -7,12 +7,13 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import pydantic
 
 from sched_env.config.env import Screen
-from sched_env.config.model import MOST_SLOTS
+from sched_env.config.faults import describe_faults
+from sched_env.config.model import MOST_HIDDEN, MOST_SLOTS
 from sched_env.errors import PolicyError
 from sched_env.policy.linear_score import linear_tensor_shapes
 from sched_env.policy.mlp import mlp_tensor_shapes
@@ -31,6 +32,17 @@ class _Model(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True
     )
+
+    if not TYPE_CHECKING:  # type checkers derive the signature from the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except pydantic.ValidationError as error:
+                raise PolicyError(describe_faults(type(self), error)) from None
+
+        # Nested parts are then validated by pydantic itself, which keeps the path to a fault.
+        __init__.__pydantic_base_init__ = True
 
 
 class FeatureCard(_Model):
@@ -153,7 +165,7 @@ class PointerArchitecture(_Model):
     """The network of `sched_env.policy.pointer`."""
 
     kind: Literal["pointer"] = "pointer"
-    hidden_size: Annotated[int, pydantic.Field(ge=1, le=1024)] = 32
+    hidden_size: Annotated[int, pydantic.Field(ge=1, le=MOST_HIDDEN)] = 32
 
 
 class MlpArchitecture(_Model):
@@ -209,7 +221,7 @@ class WeightedSjfPrior(_Model):
     proceed_stop: _Logit = 2.0
     proceed_go: _Logit = -3.0
     lower_level: _Logit = -3.0
-    hold_prefill: _Logit = 0.0
+    hold_prefill: _Logit
     preempt_bias: _Logit = -3.0
 
 

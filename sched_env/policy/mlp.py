@@ -21,8 +21,6 @@ import numpy as np
 from sched_env.compiled import compiled_part
 from sched_env.policy.layers import add_product, copy_into, relu
 
-ACTIVATIONS = ("relu", "tanh")
-
 
 def mlp_tensor_shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Return the name and shape of every tensor, in flat order.

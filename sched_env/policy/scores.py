@@ -69,6 +69,7 @@ def linear_score(
 
     Raises:
         UnknownNameError: A feature that is not observed.
+        PolicyError: A name, screen or training that no card may hold.
     """
     schema = ObservationSchema.from_layout(layout)
     card = PolicyCard(

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sched_env.agents.logs import ProgressTable
+from sched_env.agents.logs import ProgressTable, level_line_names
 from sched_env.agents.model import linear_schedule, planned_decisions, rollout_size
 from sched_env.agents.run_folder import RunFolder, default_run_path
 from sched_env.agents.tags import tag_means, with_rates
 from sched_env.config import AgentConfig, ExperimentConfig
 from sched_env.errors import ConfigError
+from sched_env.policy.format import write_policy
+from sched_env.policy.scores import linear_score
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -85,3 +87,19 @@ def test_run_paths_name_agent_seed_and_time() -> None:
 def test_a_folder_without_a_run_says_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run folder"):
         RunFolder(tmp_path).read_config()
+
+
+def _exported(folder: Path, name: str) -> str:
+    score = linear_score(name, admit={}, preempt={})
+    return str(write_policy(folder, score.weights, score.card))
+
+
+def test_level_lines_stay_in_folders_of_their_own(tmp_path: Path) -> None:
+    given = [
+        "fcfs",
+        _exported(tmp_path / "a", "mine"),
+        _exported(tmp_path / "b", "mine"),
+        _exported(tmp_path / "c", "../../elsewhere"),
+        _exported(tmp_path / "d", "policy_2"),
+    ]
+    assert level_line_names(given) == ["fcfs", "mine", "policy_2", "policy_3", "policy_4"]

@@ -34,13 +34,12 @@ def _model(network: str = "pointer", seed: int = 0, **kwargs: object) -> Elapsed
         _env(),
         learning_rate=3e-3,
         n_steps=32,
-        batch_size=128,
         n_epochs=3,
         gae_lambda=0.9,
         policy_kwargs={"net_arch": PolicySpec(SHAPE, network=network)},
         seed=seed,
         device="cpu",
-        **kwargs,
+        **{"batch_size": 128, **kwargs},
     )
 
 
@@ -121,6 +120,20 @@ def test_rollouts_hold_the_discounts_of_the_environment() -> None:
     assert np.unique(discounts).size > 500
     assert discounts.min() > np.exp(-0.25) - 1e-6
     assert discounts.max() <= 1.0
+
+
+@pytest.mark.parametrize(("batch_size", "sizes"), [(511, [512]), (73, [73] * 6 + [74])])
+def test_a_decision_left_over_joins_the_minibatch_before(batch_size: int, sizes: list[int]) -> None:
+    model = _model(batch_size=batch_size)
+    model.learn(16 * 32)
+    assert all(bool(torch.isfinite(one).all()) for one in model.policy.parameters())
+    model.rollout_buffer.reset()
+    model.collect_rollouts(model.env, model._init_callback(None), model.rollout_buffer, 32)
+    minibatches = list(model.rollout_buffer.get(batch_size))
+    assert [len(one.actions) for one in minibatches] == sizes
+    told = torch.cat([one.old_log_prob for one in minibatches])
+    kept = torch.from_numpy(model.rollout_buffer.log_probs.flatten())
+    assert torch.equal(told.sort().values, kept.sort().values)
 
 
 def test_actor_and_critic_have_their_own_learning_rates() -> None:

@@ -10,13 +10,16 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sched_env.agents.export import env_layout, observation_shape
+from sched_env.agents.judges import Judges
 from sched_env.agents.run_folder import open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv
-from sched_env.agents.train import Judges, TrainingRun, TrainProgress, TrainResult, train
+from sched_env.agents.train import TrainingRun, TrainProgress, TrainResult, train
 from sched_env.agents.validation import EpisodeEvaluation
 from sched_env.config import AgentConfig, EnvConfig, ExperimentConfig
 from sched_env.config.agent import PriorConfig
 from sched_env.errors import ConfigError, SchedEnvError, TraceError, UnknownNameError
+from sched_env.policy.format import write_policy
+from sched_env.policy.scores import linear_score
 from tests.agents.fake_env import FakeVectorEnv
 
 UPDATE = 16 * 8
@@ -65,6 +68,7 @@ def _run(
     *,
     kill_at: int | None = None,
     seen: list[TrainProgress] | None = None,
+    baselines: tuple[str, ...] = ("fcfs", "sjf"),
 ) -> TrainResult:
     experiment = experiment or _experiment()
     shape = observation_shape(env_layout(experiment.env))
@@ -78,7 +82,7 @@ def _run(
 
     judge = FakeJudge(experiment.env)
     episodes = EpisodeEvaluation(SchedVecEnv(FakeVectorEnv(4, shape)))
-    judges = Judges(judge, judge, ("fcfs", "sjf"), episodes)
+    judges = Judges(judge, judge, baselines, episodes)
     folder = open_run_folder(path, experiment)
     return TrainingRun(experiment, folder, env, judges, progress).run()
 
@@ -198,6 +202,17 @@ def test_curves_of_stable_baselines3_and_ours_and_level_lines(tmp_path: Path) ->
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
+def test_curves_of_a_run_to_compare_with_stay(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    score = linear_score("other", admit={}, preempt={})
+    write_policy(other / "policy", score.weights, score.card)
+    curves = other / "events.out.tfevents.1"
+    curves.write_bytes(b"its own")
+    _run(tmp_path / "run", baselines=(str(other),))
+    assert curves.read_bytes() == b"its own"
+    assert "slo/attainment" in _scalars(tmp_path / "run" / "baselines" / "other")
+
+
 def test_the_best_weights_on_validation_are_kept(tmp_path: Path) -> None:
     result = _run(tmp_path)
     scores = {entry["decisions"]: entry["score"] for entry in result.summary["validation"]}
@@ -259,6 +274,7 @@ def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> Non
     [
         ({"comparison": {"policies": ("fcfss",)}}, "no policy 'fcfss'. Did you mean 'fcfs'"),
         ({"comparison": {"loads": (0.8, 1e9)}}, "load 1e.09 is not possible"),
+        ({"agent": {"network": "mlp", "mlp_hidden_sizes": (8,) * 9}}, "exported.* at most 8"),
         ({"conditions": {"kv_factors": (1e9,)}}, "conditions: num_blocks: 4000000000000"),
     ],
 )

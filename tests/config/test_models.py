@@ -262,3 +262,30 @@ def test_a_search_too_small_to_be_one_is_refused() -> None:
     for values in ({"population": 3}, {"requests_per_scenario": 1}):
         with pytest.raises(ConfigError, match="is not allowed; use a number of"):
             TuningConfig(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"minibatch_size": 1}, ["minibatch_size", "1", "2 or more"]),
+        ({"num_envs": 1, "num_steps": 1, "minibatch_size": 2}, ["one decision an update", "raise"]),
+        ({"num_envs": 2, "num_steps": 4, "minibatch_size": 9}, ["9", "8 decisions", "lower it"]),
+    ],
+)
+def test_an_update_that_has_nothing_to_compare_is_refused(values: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig(**values)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["n" * 41, "a/b", "../a", "", "a\n"])
+def test_an_experiment_has_a_name_that_a_folder_and_a_policy_can_have(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"name: .*use up to 40 letters"):
+        ExperimentConfig(name=name)
+    assert ExperimentConfig(name="n" * 40).name == "n" * 40
+
+
+@pytest.mark.parametrize("part", ["agent", "cloning"])
+def test_a_network_wider_than_a_policy_may_be_is_refused(part: str) -> None:
+    with pytest.raises(ConfigError, match=f"{part}.hidden_size: 1025 .* 1024 or less"):
+        ExperimentConfig(name="wide", **{part: {"hidden_size": 1025}})

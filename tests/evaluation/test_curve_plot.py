@@ -65,3 +65,12 @@ def test_a_fault_of_its_user_is_one_line_and_exit_code_2(tmp_path: Path) -> None
     assert ended.returncode == 2
     assert ended.stderr.endswith("no finished training run; give folders that train wrote\n")
     assert ended.stderr.count("\n") == 1
+
+
+def test_rows_without_numbers_are_named(tmp_path: Path) -> None:
+    run = _run(tmp_path / "a", [0.8], "iteration,validation_goodput,num_requests\n0,much,100\n")
+    with pytest.raises(ConfigError, match=r"polish\.csv is damaged"):
+        plot_curves([run], tmp_path / "out.png")
+    (run / "summary.json").write_text('{"validation": 5}')
+    with pytest.raises(ConfigError, match=r"summary\.json is damaged"):
+        plot_curves([run], tmp_path / "out.png")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sched_env.errors import SchedEnvError
+from sched_env.errors import ConfigError, SchedEnvError
 from sched_env.evaluation import report as report_module
 from sched_env.evaluation.files import write_json
 from sched_env.evaluation.report import find_results, report
@@ -72,3 +72,18 @@ def test_a_file_that_is_no_list_of_rows(tmp_path, text):
 def test_no_results(tmp_path):
     with pytest.raises(SchedEnvError, match="run sched-env evaluate with --out DIR first"):
         report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("environment.json", "hello"), ("environment.json", "[]"), ("config.yaml", "hello")],
+)
+def test_a_damaged_file_beside_the_results_is_named(folder, file, content):
+    (folder / file).write_text(content)
+    with pytest.raises(ConfigError, match=file):
+        report(folder)
+
+
+def test_a_configuration_without_a_server_is_no_fault(folder):
+    (folder / "config.yaml").write_text("env: hello\n")
+    assert "shed_hopeless: None" in report(folder).page.read_text()

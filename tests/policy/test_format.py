@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
 from sched_env.policy import format as policy_format
-from sched_env.policy.card import FeatureCard, ObservationSchema
+from sched_env.policy.card import FeatureCard, ObservationSchema, WeightedSjfPrior
 from sched_env.policy.format import read_policy, write_policy
 
 FILES = ["README.md", "config.json", "policy.safetensors"]
@@ -424,5 +424,10 @@ def test_two_features_of_one_name_are_refused(make_card):
     card = make_card()
     schema = card.observation
     twice = schema.model_copy(update={"global_features": schema.global_features[:1] * 2})
-    with pytest.raises(ValueError, match="two global features have the same name"):
+    with pytest.raises(PolicyError, match="two global features have the same name"):
         type(card)(**{**dict(card), "observation": twice})
+
+
+def test_a_prior_tells_what_it_adds_to_holding_all_prefill():
+    with pytest.raises(PolicyError, match="hold_prefill: a value is required"):
+        WeightedSjfPrior(strength=1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS, Layout
-from sched_env.errors import UnknownNameError
+from sched_env.errors import PolicyError, UnknownNameError
 from sched_env.policy.scores import linear_score
 
 LAYOUT = Layout(num_waiting_slots=3, num_running_slots=2)
@@ -76,3 +76,17 @@ def test_a_feature_that_is_not_observed_is_named():
         linear_score("odd", admit={"densty": 1.0}, preempt={})
     with pytest.raises(UnknownNameError, match="global feature 'free'"):
         linear_score("odd", admit={}, preempt={}, level={"free": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": ""}, "name: '' .*not empty"),
+        ({"name": "x" * 201}, "name: 'xxx.*at most 200 characters"),
+        ({"screen": "fcfss"}, "screen: 'fcfss' .*'fcfs'"),
+        ({"training": {"run": [{}]}}, "training"),
+    ],
+)
+def test_what_no_card_may_hold_is_refused_in_words(changes, message):
+    with pytest.raises(PolicyError, match=message):
+        linear_score(**{"name": "odd", "admit": {}, "preempt": {}, **changes})
