@@ -58,7 +58,7 @@ def run(arguments: SimulateArguments) -> None:
     from sched_env.cli.tables import print_row
     from sched_env.evaluation.cell import clock_text
     from sched_env.evaluation.entries import describe_policy
-    from sched_env.evaluation.fingerprints import table_sha256
+    from sched_env.evaluation.fingerprints import cost_sha256, table_sha256
     from sched_env.evaluation.folders import SIMULATION, check_folder
     from sched_env.evaluation.progress import announce_compilation
     from sched_env.metrics.summary import summarize
@@ -86,6 +86,7 @@ def run(arguments: SimulateArguments) -> None:
         "load": load,
         "seed": arguments.seed,
         "split": arguments.split,
+        "cost_sha256": cost_sha256(env.cost),
         "env": env.to_dict(),
     }
     if arguments.out:

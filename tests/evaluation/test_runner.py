@@ -214,6 +214,29 @@ def test_an_interrupted_evaluation_of_something_else_is_refused(tmp_path, table,
     assert (tmp_path / "results.partial.jsonl").read_bytes() == before
 
 
+def test_rows_of_other_step_times_under_the_same_path_are_not_mixed_in(
+    tmp_path, table, monkeypatch
+):
+    steps = tmp_path / "steps.csv"
+
+    def write(decode_ms):
+        steps.write_text(
+            "gpu,model,tp,precision,n_decode,ctx,prefill_tokens,prefill_past,ms,kind,source\n"
+            f"toy,toy,1,bf16,4,512,0,0,{decode_ms},composed,made\n"
+            "toy,toy,1,bf16,0,0,128,0,9,composed,made\n"
+            "toy,toy,1,bf16,4,512,128,0,11,composed,made\n"
+        )
+
+    write(5)
+    env = EnvConfig.from_mapping({"cost": {"path": str(steps), "kind": "table", "beyond": "count"}})
+    failing_from(2, KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(["fcfs"], [table], None, 2, env, split="all", out_dir=tmp_path / "out")
+    write(50)
+    with pytest.raises(SchedEnvError, match=r"cost_sha256 is .* there and"):
+        evaluate(["fcfs"], [table], None, 2, env, split="all", out_dir=tmp_path / "out")
+
+
 def test_rows_of_another_version_of_the_package_are_not_mixed_in(tmp_path, table, monkeypatch):
     failing_from(2, KeyboardInterrupt(), monkeypatch)
     with pytest.raises(KeyboardInterrupt):
