@@ -65,11 +65,11 @@ def run(arguments: SimulateArguments) -> None:
     from sched_env.policy.registry import resolve_policy
     from sched_env.simulator import simulate
     from sched_env.simulator.simulate import check_seed
-    from sched_env.workload import read_trace
+    from sched_env.workload import read_env_trace
 
     check_seed(arguments.seed)
     policy = resolve_policy(arguments.policy)
-    table = read_trace(arguments.trace).split(arguments.split)
+    table = read_env_trace(env, arguments.trace).split(arguments.split)
     class_names = [one.name for one in env.service.classes]
     labels = {
         "policy": policy.name,

@@ -15,6 +15,7 @@ from sched_env.workload.arrivals import (
 )
 from sched_env.workload.bursty_arrivals import CoxGammaArrivals, LogAr1, OnOffArrivals
 from sched_env.workload.convert import write_trace
+from sched_env.workload.env_trace import read_env_trace
 from sched_env.workload.hash_ids import HashIds
 from sched_env.workload.inspect import TraceSummary, summarize
 from sched_env.workload.lengths import LogNormalLengths, QuantileLengths, TokenLengths
@@ -72,6 +73,7 @@ __all__ = [
     "draw_slo_jitter",
     "limit_model_len",
     "predict_lengths",
+    "read_env_trace",
     "read_trace",
     "request_ttft_slos",
     "request_weights",

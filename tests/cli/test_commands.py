@@ -55,6 +55,18 @@ def test_simulate_writes_requests_events_and_summary(
     assert summary["num_finished"] == table["outcome"].count("finished")
 
 
+def test_simulate_knows_the_environments_own_service_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "own.csv"
+    header = "arrival_time_s,prompt_tokens,output_tokens,service_class"
+    trace.write_text(f"{header}\n0,100,5,gold\n1,100,5,tin\n2,100,5,gold\n")
+    limits = "weight: 1.0, ttft_slo_s: 1.0, tpot_slo_s: 0.1"
+    classes = f"[{{name: gold, share: 0.5, {limits}}}, {{name: tin, share: 0.5, {limits}}}]"
+    assert main(["simulate", "--trace", str(trace), f"service.classes={classes}"]) == 0
+    assert "num_injected_gold" in capsys.readouterr().out
+
+
 def test_simulate_needs_no_torch(small_trace: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from sched_env.cli.main import main\n"
