@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Annotated, ClassVar, Self
 
@@ -32,6 +33,11 @@ def _check_label(name: str) -> str:
 
 Label = Annotated[str, pydantic.Field(strict=True), pydantic.AfterValidator(_check_label)]
 """A short name: letters, digits, ``_``, ``.`` and ``-``; it becomes part of a folder's name."""
+
+
+def condition_name(kv_pool: str, slo: str) -> str:
+    """Return what the folder of one KV pool under one SLO tightness is called, by their labels."""
+    return f"{kv_pool}_kv_{slo}_slo"
 
 
 class BurstsConfig(ConfigModel):
@@ -71,8 +77,8 @@ class ArenaConfig(ConfigModel):
 
     config_kind: ClassVar[str | None] = "arena"
 
-    name: Text
-    """What the report is called."""
+    name: Label
+    """What the report and, without --out, its folder are called."""
 
     env: EnvConfig = EnvConfig()
     """Server and clients; num_blocks and slo_factor are set by the conditions."""
@@ -126,4 +132,17 @@ class ArenaConfig(ConfigModel):
         doubled = sorted(set(self.traces) & set(self.bursts))
         if doubled:
             raise ValueError(f"{doubled[0]!r} is under traces and under bursts; rename one")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_conditions(self) -> Self:
+        found: dict[str, tuple[str, str]] = {}
+        for labels in itertools.product(self.kv_pools, self.slo_factors):
+            name = condition_name(*labels)
+            other = found.setdefault(name.casefold(), labels)  # some file systems know no case
+            if other != labels:
+                raise ValueError(
+                    f"the KV pools and SLO factors {other} and {labels} would share the folder "
+                    f"{name}; rename one of the labels"
+                )
         return self
