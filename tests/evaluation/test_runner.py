@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -134,6 +135,12 @@ def test_a_timeline_of_single_tokens_has_null_tpot(tmp_path):
         ({"loads": [0]}, SchedEnvError, "load 0 is not possible"),
         ({"seeds": 0}, SchedEnvError, "0 seeds are not enough"),
         ({"workers": 0}, SchedEnvError, "0 workers are not possible"),
+        ({"workers": 1.5}, SchedEnvError, r"1\.5 workers are not possible"),
+        ({"max_requests": 0}, SchedEnvError, "max_requests 0 is not possible"),
+        ({"max_requests": 2.5}, SchedEnvError, r"max_requests 2\.5 is not possible"),
+        ({"starvation_s": math.nan}, SchedEnvError, "starvation_s nan is not possible"),
+        ({"starvation_s": -5}, SchedEnvError, "starvation_s -5 is not possible: give 0 s or more"),
+        ({"starvation_s": "5"}, SchedEnvError, "starvation_s '5' is not possible"),
         ({"policies": ["fcfs", "fcfs"]}, SchedEnvError, "policy 'fcfs' is given twice"),
     ],
 )
