@@ -61,11 +61,20 @@ def test_unknown_name_offers_the_nearest() -> None:
         load_config(ExperimentConfig, "azure_con")
 
 
-@pytest.mark.parametrize("name", ["./none.yaml", "none.yaml", "/no/where"])
+@pytest.mark.parametrize(
+    "name", ["./none.yaml", "none.yaml", "/no/where", "./" + "n" * 300, "n" * 300 + ".yaml"]
+)
 def test_missing_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no configuration file at"):
         load_config(EnvConfig, name)
+
+
+def test_names_that_no_file_can_have_and_homes_of_nobody_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="no configuration"):
+        load_config(EnvConfig, "n" * 300)
+    with pytest.raises(ConfigError, match=r"~nosuchuser/x\.yaml: .*home.* write the folder out"):
+        load_config(EnvConfig, "~nosuchuser/x.yaml")
 
 
 def test_a_file_of_another_kind_is_told_from_a_damaged_one() -> None:
