@@ -86,7 +86,7 @@ def simulate(
     if load is not None:
         table = at_load(table, load, fcfs_capacity_rps(table, env))
     if until_s is None:
-        until_s = _cut_off_s(table)
+        until_s = cut_off_s(table)
     if isinstance(decider, Heuristic):
         env = env.replace(scheduler=decider.on_server(env.scheduler))
         return _run_heuristic(table, decider, env, seed, until_s, record_events)
@@ -103,7 +103,11 @@ def check_seed(seed: int) -> None:
         raise ConfigError(f"seed {seed!r} is not allowed: give a whole number from 0 to 2^63 - 1")
 
 
-def _cut_off_s(table: RequestTable) -> float:
+def cut_off_s(table: RequestTable) -> float:
+    """Return when a run of ``table`` is cut off unless told otherwise.
+
+    That is ``DRAIN_FACTOR`` times the window of arrivals, or times a minute if that is longer.
+    """
     return DRAIN_FACTOR * max(float(table.arrival_time_s[-1]), _SHORTEST_WINDOW_S)
 
 
