@@ -18,7 +18,7 @@ class ReportArguments:
     """Show what came out of a training run or an evaluation.
 
     With an evaluation's results in the folder it prints their tables and writes report.md beside
-    them, with a chart where matplotlib is installed.
+    them, with a chart where matplotlib is installed. With an arena's it says where their report is.
     """
 
     folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]

@@ -29,7 +29,7 @@ class SimulateArguments:
     """Changes of single values of the environment, such as scheduler.num_blocks=2000."""
 
     policy: Annotated[str, tyro.conf.arg(metavar="NAME|FOLDER")] = "fcfs"
-    """A heuristic, a policy folder or a run folder."""
+    """A heuristic, a policy folder, a run folder, or MODULE:NAME of the current folder."""
 
     trace: Annotated[str, tyro.conf.arg(metavar="FILE|NAME")] = "azure_conv"
     """A trace file or an embedded workload."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,9 +168,10 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 def _listed(name: str, given: object, example: str) -> tuple[Any, ...]:
     """Return the entries of a list; a text is none, whatever stands in it."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise SchedEnvError(f"{name} is {given!r}: give numbers, such as {example}")
-    return tuple(cast("Iterable[Any]", given))
+    if not isinstance(given, str):
+        with contextlib.suppress(TypeError):
+            return tuple(cast("Iterable[Any]", given))
+    raise SchedEnvError(f"{name} is {given!r}: give numbers, such as {example}")
 
 
 def _labelled(policy: PolicyLike) -> tuple[str | None, PolicyLike]:

@@ -131,6 +131,7 @@ def test_traces_go_by_file_or_source():
         (check_seeds, 2.5, r"seeds is 2\.5: give numbers, such as 5 or"),
         (check_seeds, [1.5], r"seed 1\.5 is not allowed"),
         (check_seeds, True, "seeds is True"),
+        (check_seeds, np.array(3), r"seeds is array\(3\): give numbers"),
     ],
 )
 def test_what_cannot_be_evaluated(call, argument, message):
