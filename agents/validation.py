@@ -14,7 +14,7 @@ from sched_env.metrics import summarize
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.simulate import simulate
-from sched_env.workload import read_trace
+from sched_env.workload import read_env_trace
 
 _FIRST_SEED = 1000
 _NUM_EPISODES = 8
@@ -28,7 +28,7 @@ class SplitSimulation:
         env = experiment.env
         env = env.replace(split=split, observation=env.observation.replace(privileged=False))
         self.envs = condition_envs(env, experiment.conditions)
-        self.tables = {trace: read_trace(trace).split(split) for trace in env.trace}
+        self.tables = {trace: read_env_trace(env, trace).split(split) for trace in env.trace}
         self.loads = experiment.comparison.loads
         self.num_seeds = experiment.agent.validation_seeds
 

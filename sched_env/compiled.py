@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -59,17 +60,32 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
+def _is_private(folder: Path) -> bool:
+    """Make a folder among those of other users; tell whether it is ours alone to write to."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()  # a link is somebody's own choice of a place
+    except OSError:
+        return False
+    if not hasattr(os, "getuid"):
+        return True  # elsewhere the temporary folder is the user's own
+    is_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not is_others
+
+
 @functools.cache
 def cache_folder(folder: str = "engine") -> Path | None:
     """Return where kernels of a package folder are cached, or ``None`` if nothing is writable.
 
     ``SCHED_ENV_CACHE_DIR`` comes first, then ``XDG_CACHE_HOME`` or ``~/.cache``, then the system's
-    temporary folder.
+    temporary folder, if nobody else can write to our part of it: what lies there is run.
     """
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     roots = [os.environ.get("SCHED_ENV_CACHE_DIR"), os.path.join(home, "sched-env")]
     user = getattr(os, "getuid", lambda: "user")()
-    roots.append(os.path.join(tempfile.gettempdir(), f"sched-env-{user}"))
+    shared = Path(tempfile.gettempdir(), f"sched-env-{user}")
+    if _is_private(shared):
+        roots.append(str(shared))
     name = _source_hash(folder)
     for root in filter(None, roots):
         place = Path(root) / name

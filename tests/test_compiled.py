@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numba
@@ -98,6 +99,35 @@ def test_a_file_in_the_way_is_not_writable(tmp_path):
     (tmp_path / "file").write_text("")
     assert not compiling._is_writable(tmp_path / "file" / "cache")
     assert compiling._is_writable(tmp_path / "folder" / "cache")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_a_shared_temporary_folder_that_others_may_write_to_is_not_used(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SCHED_ENV_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(shared))
+    place = cache_folder.__wrapped__()
+    assert place is not None
+    ours = place.parent
+    assert ours.parent == shared
+    assert ours.stat().st_mode & 0o777 == 0o700
+    ours.chmod(0o770)
+    assert cache_folder.__wrapped__() is None
+    ours.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    ours.rename(shared / "sched-env--1")
+    assert cache_folder.__wrapped__() is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_a_link_in_the_shared_temporary_folder_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    assert compiling._is_private(tmp_path / "elsewhere")
+    assert not compiling._is_private(tmp_path / "link")
 
 
 def _start(code: str, environment: dict[str, str]) -> subprocess.Popen[str]:

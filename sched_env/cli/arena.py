@@ -13,6 +13,7 @@ import tyro
 from sched_env.cli import value_lists
 from sched_env.cli.main import Command
 from sched_env.cli.optional import importing_extra
+from sched_env.cli.served_env import check_arena_overrides
 from sched_env.config import ArenaConfig, load_config
 
 DEFAULT_CONFIG = "arena/standard"
@@ -46,6 +47,7 @@ class ArenaArguments:
 
 def run(arguments: ArenaArguments) -> None:
     """Run the arena and print its tables."""
+    check_arena_overrides(arguments.overrides)
     config = load_config(ArenaConfig, arguments.config, arguments.overrides)
     if arguments.policies:
         added = value_lists.names(arguments.policies, "--policies")

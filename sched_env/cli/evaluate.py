@@ -32,7 +32,7 @@ class EvaluateArguments:
     policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = (
         "fcfs,fixed_priority,aging,deadline,sjf,weighted_sjf"
     )
-    """Names of heuristics, run folders or policy folders; label=NAME chooses the name in tables."""
+    """Heuristics, run or policy folders, MODULE:NAME in this folder; label=NAME sets the name."""
 
     trace: Annotated[str, tyro.conf.arg(metavar="FILE|NAME,...")] = "azure_conv"
     """Trace files or embedded workloads."""

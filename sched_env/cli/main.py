@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -86,7 +87,8 @@ def run_script(command: Command, program: str, arguments: Sequence[str] | None =
 def _told(work: Callable[[], int], program: str) -> int:
     """Do the work; tell what goes wrong with it in one line."""
     try:
-        code = work()
+        with _current_folder_searched():
+            code = work()
         sys.stdout.flush()
         return code
     except SchedEnvError as error:
@@ -101,6 +103,21 @@ def _told(work: Callable[[], int], program: str) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")
         return EXIT_INTERRUPTED
+
+
+@contextmanager
+def _current_folder_searched() -> Iterator[None]:
+    """Let MODULE:NAME stand for a policy in a module of the current folder, as ``python -m`` does.
+
+    The folder comes last, so that no file in it takes the place of a library.
+    """
+    before = list(sys.path)
+    if "" not in before:
+        sys.path.append("")  # whatever is current then
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _run(texts: list[str]) -> int:

@@ -17,7 +17,7 @@ class ReportArguments:
     """Show what came out of a training run or an evaluation.
 
     With an evaluation's results in the folder it prints their tables and writes report.md beside
-    them, with a chart where matplotlib is installed.
+    them, with a chart where matplotlib is installed. With an arena's it says where their report is.
     """
 
     folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
@@ -29,10 +29,15 @@ def run(arguments: ReportArguments) -> None:
     folder = Path(arguments.folder)
     if not folder.is_dir():
         raise ConfigError(f"no folder {folder}; give a run folder or one given to evaluate --out")
-    was_trained = _print_training(folder)
     from sched_env.errors import SchedEnvError
+    from sched_env.evaluation.folders import ARENA, holds
     from sched_env.evaluation.report import find_results, report
 
+    if holds(folder, ARENA):
+        print(f"report: {folder / 'arena.md'}")
+        return
+    _refuse_single_runs(folder)
+    was_trained = _print_training(folder)
     try:
         found = find_results(folder)
     except SchedEnvError:
@@ -55,14 +60,30 @@ def run(arguments: ReportArguments) -> None:
         print(f"chart: {files.plot}")
 
 
+def _refuse_single_runs(folder: Path) -> None:
+    """Refuse a folder of one run under one policy, whose files say all there is.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    from sched_env.evaluation.folders import REPLAY, SIMULATION, holds
+
+    for kind, file in ((SIMULATION, "summary.json"), (REPLAY, "replay.json")):
+        if holds(folder, kind):
+            raise ConfigError(
+                f"{folder} holds the results of {kind}, not of a training run or an evaluation: "
+                f"see {folder / file}"
+            )
+
+
 def _print_training(folder: Path) -> bool:
     """Print a training run's summary; return whether the folder is one that was finished."""
     summary_file = folder / "summary.json"
-    if not (folder / "config.yaml").is_file() or (folder / "results.json").is_file():
+    if not any((folder / part).is_dir() for part in ("checkpoints", "policy")):
         return False
     if not summary_file.is_file():
         print(f"{folder}: training is not finished; start it again with --run-dir {folder}")
-        return (folder / "checkpoints").is_dir()
+        return True
     from sched_env.cli.tables import print_row
     from sched_env.evaluation.files import read_json_mapping
 

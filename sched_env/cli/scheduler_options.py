@@ -1,4 +1,4 @@
-"""Command-line options for every field of ``SchedulerConfig``, made from the fields themselves."""
+"""Command-line options for the fields of ``SchedulerConfig``, made from the fields themselves."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from sched_env.config.scheduler import SchedulerConfig
 _LIMITS = ("num_blocks", "max_num_seqs", "max_num_batched_tokens")
 """What has to be given: a server's limits are never guessed."""
 
+_NAMES = tuple(name for name in SchedulerConfig.model_fields if name != "policy")
+"""What is offered: the order is that of the command's own policy."""
+
 
 def scheduler_fields() -> list[tuple[str, Any, Any]]:
     """Return (name, type, default) of each option, as ``dataclasses.make_dataclass`` takes them.
@@ -25,8 +28,8 @@ def scheduler_fields() -> list[tuple[str, Any, Any]]:
     optional: list[tuple[str, Any, Any]] = []
     defaults = SchedulerConfig()
     meaning_of = meanings(SchedulerConfig)
-    for name, field in SchedulerConfig.model_fields.items():
-        kind = _plain(field.annotation)
+    for name in _NAMES:
+        kind = _plain(SchedulerConfig.model_fields[name].annotation)
         described = Annotated[kind, tyro.conf.arg(help=meaning_of.get(name, ""))]
         if name in _LIMITS:
             needed.append((name, described, dataclasses.field()))
@@ -56,7 +59,7 @@ def scheduler_of(arguments: Any) -> SchedulerConfig:
         ConfigError: A value is not allowed.
     """
     defaults = SchedulerConfig()
-    given = {name: getattr(arguments, name) for name in SchedulerConfig.model_fields}
+    given = {name: getattr(arguments, name) for name in _NAMES}
     return SchedulerConfig(
         **{
             name: value

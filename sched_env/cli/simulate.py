@@ -29,7 +29,7 @@ class SimulateArguments:
     """Changes of single values of the environment, such as scheduler.num_blocks=2000."""
 
     policy: Annotated[str, tyro.conf.arg(metavar="NAME|FOLDER")] = "fcfs"
-    """A heuristic, a policy folder or a run folder."""
+    """A heuristic, a policy folder, a run folder, or MODULE:NAME of the current folder."""
 
     trace: Annotated[str, tyro.conf.arg(metavar="FILE|NAME")] = "azure_conv"
     """A trace file or an embedded workload."""
@@ -58,18 +58,18 @@ def run(arguments: SimulateArguments) -> None:
     from sched_env.cli.tables import print_row
     from sched_env.evaluation.cell import clock_text
     from sched_env.evaluation.entries import describe_policy
-    from sched_env.evaluation.fingerprints import table_sha256
+    from sched_env.evaluation.fingerprints import cost_sha256, table_sha256
     from sched_env.evaluation.folders import SIMULATION, check_folder
     from sched_env.evaluation.progress import announce_compilation
     from sched_env.metrics.summary import summarize
     from sched_env.policy.registry import resolve_policy
     from sched_env.simulator import simulate
     from sched_env.simulator.simulate import check_seed
-    from sched_env.workload import read_trace
+    from sched_env.workload import read_env_trace
 
     check_seed(arguments.seed)
     policy = resolve_policy(arguments.policy)
-    table = read_trace(arguments.trace).split(arguments.split)
+    table = read_env_trace(env, arguments.trace).split(arguments.split)
     class_names = [one.name for one in env.service.classes]
     labels = {
         "policy": policy.name,
@@ -86,6 +86,7 @@ def run(arguments: SimulateArguments) -> None:
         "load": load,
         "seed": arguments.seed,
         "split": arguments.split,
+        "cost_sha256": cost_sha256(env.cost),
         "env": env.to_dict(),
     }
     if arguments.out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar, Self
 
 import pydantic
@@ -17,6 +18,11 @@ from sched_env.config.model import (
     Seed,
     Text,
 )
+
+
+def condition_name(kv_pool: str, slo: str) -> str:
+    """Return what the folder of one KV pool under one SLO tightness is called, by their labels."""
+    return f"{kv_pool}_kv_{slo}_slo"
 
 
 class BurstsConfig(ConfigModel):
@@ -56,8 +62,8 @@ class ArenaConfig(ConfigModel):
 
     config_kind: ClassVar[str | None] = "arena"
 
-    name: Text
-    """What the report is called."""
+    name: Label
+    """What the report and, without --out, its folder are called."""
 
     env: EnvConfig = EnvConfig()
     """Server and clients; num_blocks and slo_factor are set by the conditions."""
@@ -111,4 +117,17 @@ class ArenaConfig(ConfigModel):
         doubled = sorted(set(self.traces) & set(self.bursts))
         if doubled:
             raise ValueError(f"{doubled[0]!r} is under traces and under bursts; rename one")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_conditions(self) -> Self:
+        found: dict[str, tuple[str, str]] = {}
+        for labels in itertools.product(self.kv_pools, self.slo_factors):
+            name = condition_name(*labels)
+            other = found.setdefault(name.casefold(), labels)  # some file systems know no case
+            if other != labels:
+                raise ValueError(
+                    f"the KV pools and SLO factors {other} and {labels} would share the folder "
+                    f"{name}; rename one of the labels"
+                )
         return self

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import pydantic
 
 from sched_env.config.hardware import GpuSpec, ModelSpec, Precision
 from sched_env.config.model import ConfigModel, Count, NonNegative, Positive, Seed, Share, Text
+
+
+def _check_takes_time(parts: Iterable[float], what: str) -> None:
+    if not any(parts):
+        raise ValueError(f"a step that takes no time never ends; make one of {what} above 0")
 
 
 class EngineOverhead(ConfigModel):
@@ -81,6 +86,13 @@ class TwoRegimeParameters(ConfigModel):
     mix: MixedRegime
     """Iterations with prefill in them."""
 
+    @pydantic.model_validator(mode="after")
+    def _check_positive(self) -> Self:
+        decode, mixed = self.dec, self.mix
+        parts = (decode.a, decode.b, decode.d, mixed.o, mixed.g, mixed.b, mixed.d, mixed.e)
+        _check_takes_time(parts, "dec.a, dec.b, dec.d, mix.o, mix.g, mix.b, mix.d and mix.e")
+        return self
+
 
 class TwoRegimeCost(ConfigModel):
     """One formula for iterations that only decode, another for those with prefill."""
@@ -128,8 +140,8 @@ class AffineCost(ConfigModel):
 
     @pydantic.model_validator(mode="after")
     def _check_positive(self) -> Self:
-        if self.base_s + self.per_decode_s + self.per_prefill_token_s == 0.0:
-            raise ValueError("a step that takes no time never ends; make one of the three above 0")
+        parts = (self.base_s, self.per_decode_s, self.per_prefill_token_s)
+        _check_takes_time(parts, "the three")
         return self
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
 from sched_env.config.model import (
+    ONE_OR_BOTH,
+    RISING,
     ConfigModel,
     Count,
     CountOrZero,
@@ -14,38 +16,23 @@ from sched_env.config.model import (
     Fraction,
     NonNegative,
     Positive,
+    Share,
+    Whole,
 )
 
-_LARGEST = 2**31 - 1
-
-Whole = Annotated[int, pydantic.Field(strict=True, ge=-_LARGEST, le=_LARGEST)]
-"""A whole number of any sign."""
-
-
-def _to_range(value: Any) -> Any:
-    return (value, value) if isinstance(value, int | float) else value
-
-
-def _check_range(value: tuple[Any, Any]) -> tuple[Any, Any]:
-    if value[0] > value[1]:
-        raise ValueError(f"goes from {value[0]} down to {value[1]}; put the lower number first")
-    return value
-
-
-_EITHER = pydantic.BeforeValidator(_to_range)
-_RISING = pydantic.AfterValidator(_check_range)
-
-CountRange = Annotated[tuple[Count, Count], _EITHER, _RISING]
+CountRange = Annotated[tuple[Count, Count], ONE_OR_BOTH, RISING]
 """A lowest and a highest number of things; one number stands for both."""
 
-CountOrZeroRange = Annotated[tuple[CountOrZero, CountOrZero], _EITHER, _RISING]
+CountOrZeroRange = Annotated[tuple[CountOrZero, CountOrZero], ONE_OR_BOTH, RISING]
 """The same, with zero allowed."""
 
-WholeRange = Annotated[tuple[Whole, Whole], _EITHER, _RISING]
+WholeRange = Annotated[tuple[Whole, Whole], ONE_OR_BOTH, RISING]
 """A lowest and a highest whole number."""
 
-FactorRange = Annotated[tuple[Positive, Positive], _EITHER, _RISING]
-"""A lowest and a highest factor."""
+_Factor = Annotated[Positive, pydantic.Field(le=1e6)]
+
+FactorRange = Annotated[tuple[_Factor, _Factor], ONE_OR_BOTH, RISING]
+"""A lowest and a highest factor, up to a million: deadlines stay whole numbers of steps."""
 
 
 class DecodeWorkloadConfig(ConfigModel):
@@ -141,7 +128,7 @@ class DecodeRewardConfig(ConfigModel):
 class DecodeEpisodeConfig(ConfigModel):
     """How rewards count over time, and what an illegal action does."""
 
-    discount: Annotated[float, pydantic.Field(strict=True, gt=0, le=1)] = 1.0
+    discount: Share = 1.0
     """A reward one step ahead counts this much."""
 
     invalid_action: Literal["replace", "raise"] = "replace"

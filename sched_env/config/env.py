@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
 from sched_env.config.cost import DEFAULT_PRESET, ServerCost, TwoRegimeCost
 from sched_env.config.model import (
+    ONE_OR_BOTH,
+    RISING,
     ConfigModel,
     CountOrZero,
     Flag,
@@ -27,15 +29,11 @@ Screen = Literal["weighted_sjf", "fcfs"]
 """Order in which waiting requests come into the slots that are shown."""
 
 
-def _to_range(value: Any) -> Any:
-    return (value, value) if isinstance(value, int | float) else value
-
-
 def _to_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Range = Annotated[tuple[Positive, Positive], pydantic.BeforeValidator(_to_range)]
+Range = Annotated[tuple[Positive, Positive], ONE_OR_BOTH, RISING]
 """A lowest and a highest value; one number stands for both."""
 
 Names = Annotated[
@@ -99,13 +97,6 @@ class EpisodeConfig(ConfigModel):
 
     max_requests: CountOrZero = 0
     """Requests in one episode at most; 0: as many as arrive within the horizon."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_load(self) -> Self:
-        if self.load is not None and self.load[0] > self.load[1]:
-            low, high = self.load
-            raise ValueError(f"load goes from {low:g} down to {high:g}; put the lower number first")
-        return self
 
 
 class EnvConfig(ConfigModel):

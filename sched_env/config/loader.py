@@ -10,6 +10,7 @@ import yaml
 
 from sched_env.config.merge import Override, merge, overlay, parse_override
 from sched_env.config.model import ConfigModel
+from sched_env.config.places import exists, expanded
 from sched_env.config.yaml_text import is_mapping, read_yaml_mapping
 from sched_env.errors import ConfigError, UnknownNameError
 
@@ -90,15 +91,15 @@ def find_config(name_or_path: str | Path, kind: str | None = None) -> Path:
         or text.endswith(_SUFFIXES)
         or text.startswith(("/", ".", "~"))
     ):
-        path = Path(text).expanduser()
-        if not path.exists():
+        path = expanded(text)
+        if not exists(path):
             raise ConfigError(f"no configuration file at {path}; give a file or one of the names")
         return path
     known = list_configs()
     name = text if text in known or kind is None or "/" in text else f"{kind}/{text}"
     if name in known:
         return known[name]
-    if Path(text).exists():
+    if exists(text):
         return Path(text)
     _check_links()
     shown = {entry for entry in known if kind is None or entry.startswith(f"{kind}/")}
@@ -146,7 +147,7 @@ def _resolve(values: Mapping[str, Any], path: Path, chain: tuple[Path, ...]) -> 
     merged: dict[str, Any] = {}
     for name in _names_extended(values, path):
         near = path.parent / name
-        base = near if near.suffix in _SUFFIXES and near.exists() else find_config(name)
+        base = near if near.suffix in _SUFFIXES and exists(near) else find_config(name)
         merged = merge(merged, _read(base, chain))
     return merge(merged, own)
 

@@ -46,6 +46,9 @@ MOST_SLOTS = 4096
 SlotCount = Annotated[int, pydantic.Field(strict=True, ge=1, le=MOST_SLOTS), _PLAIN]
 """A number of requests to show."""
 
+Whole = Annotated[int, pydantic.Field(strict=True, ge=-LARGEST_SIZE, le=LARGEST_SIZE), _PLAIN]
+"""A whole number of any sign."""
+
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, le=2**63 - 1), _PLAIN]
 """A seed of all randomness."""
 
@@ -69,6 +72,24 @@ Flag = Annotated[bool, pydantic.Field(strict=True)]
 
 Text = Annotated[str, pydantic.Field(strict=True, min_length=1)]
 """A string that is not empty."""
+
+
+def _to_range(value: Any) -> Any:
+    return (value, value) if isinstance(value, numbers.Real) else value
+
+
+def _check_rising(value: tuple[Any, Any]) -> tuple[Any, Any]:
+    low, high = value
+    if low > high:
+        raise ValueError(f"goes from {low} down to {high}; put the lower number first")
+    return value
+
+
+ONE_OR_BOTH = pydantic.BeforeValidator(_to_range)
+"""Lets one number stand for the lowest and the highest of a range."""
+
+RISING = pydantic.AfterValidator(_check_rising)
+"""Refuses a range whose highest number is below its lowest."""
 
 
 class ConfigModel(pydantic.BaseModel):

@@ -1,7 +1,8 @@
 """A scheduler's configuration from the arguments of ``vllm serve``.
 
 Flags are read as vLLM 0.33.0 reads them (vllm/engine/arg_utils.py): dashes or underscores, a value
-behind a space or ``=``, ``--no-`` before a switch, ``8k`` for 8,000 and ``8K`` for 8,192.
+behind a space or ``=``, ``--no-`` before a switch, ``8k`` for 8,000 and ``8K`` for 8,192;
+decimals go with the small letters alone, as in ``1.5k``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from sched_env.errors import ConfigError
@@ -44,6 +46,7 @@ _VLLM_DEFAULTS: dict[str, Any] = {
     "enable_prefix_caching": True,
 }
 
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _MULTIPLES = {
     **{letter: 1000 ** (i + 1) for i, letter in enumerate("kmgt")},
     **{letter: 1024 ** (i + 1) for i, letter in enumerate("KMGT")},
@@ -93,9 +96,15 @@ def _as_flags(args: str | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
         if word.startswith("-") and not re.fullmatch(r"-\d.*", word):
             flag, _, value = word.partition("=")
             flags[flag] = value if "=" in word else None
-        elif flag is not None and flags[flag] is None:
+        elif flag is not None and flags[flag] is None and _may_be_value(flag, word):
             flags[flag] = word
     return flags
+
+
+def _may_be_value(flag: str, word: str) -> bool:
+    """Tell whether a word behind a flag is its value: behind a switch stands the model, too."""
+    name = flag.lstrip("-").replace("-", "_")
+    return name.removeprefix("no_") not in _SWITCHES or word.lower() in _TRUTHS
 
 
 def _known_name(flag: str) -> str | None:
@@ -119,10 +128,11 @@ def _as_count(flag: str, value: Any) -> int:
     text = "" if value is None or isinstance(value, bool) else str(value).strip()
     if text in ("-1", "auto") and flag.endswith("len"):
         return -1  # whatever the model allows: no limit here
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text)
-    if not match:
-        raise ConfigError(f"{flag} is {value!r}: give a whole number, such as 2048 or 8k")
-    return int(float(match[1]) * _MULTIPLES.get(match[2], 1))
+    match = re.fullmatch(r"(\d+(?:\.\d+(?=[kmgt]))?)([kmgtKMGT]?)", text)
+    count = Fraction(match[1]) * _MULTIPLES.get(match[2], 1) if match else None
+    if count is None or count.denominator != 1:
+        raise ConfigError(f"{flag} is {value!r}: give a whole number, such as 2048, 8k or 1.5k")
+    return int(count)
 
 
 def _as_number(flag: str, value: Any) -> float:
@@ -134,9 +144,7 @@ def _as_number(flag: str, value: Any) -> float:
 
 def _as_switch(flag: str, value: Any) -> bool:
     is_no = flag.lstrip("-").startswith("no")
-    words = {"true": True, "1": True, "false": False, "0": False}
-    if value is None or isinstance(value, bool):
-        return is_no != (value is None or value)
-    if str(value).lower() not in words:
-        return not is_no  # the word behind a switch is not its value
-    return is_no != words[str(value).lower()]
+    truth = True if value is None else _TRUTHS.get(str(value).lower())
+    if truth is None:
+        raise ConfigError(f"{flag} is {value!r}: give true or false, or the flag alone")
+    return is_no != truth

@@ -62,11 +62,6 @@ def fitted_ms(steps: MeasuredSteps, model: FitName, wanted: MeasuredSteps) -> np
     return kernel_ms(cost_record(fit_cost(steps, model)), wanted)
 
 
-def model_choices() -> tuple[FitName, ...]:
-    """Return the names of the models that can be fitted."""
-    return cast("tuple[FitName, ...]", get_args(FitName))
-
-
 def _table(steps: MeasuredSteps, overhead: EngineOverhead) -> TableCost:
     return TableCost(path=STEPS_FILE, group=steps.group, engine_overhead=overhead)
 

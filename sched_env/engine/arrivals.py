@@ -69,7 +69,7 @@ def receive(state: Any, key: Any) -> None:
     """Let everything that has arrived by now wait."""
     while state.next_arrival_s <= state.clock_s:
         row = state.next_row
-        _fill(state, row)
+        fill(state, row)
         _note_arrival_rate(state)
         state.next_row += 1
         state.next_arrival_s = arrival_time_s(state, state.next_row)
@@ -92,13 +92,13 @@ def arrival_gap_s(state: Any) -> float:
 
 
 @compiled_part
-def _fill(state: Any, row: int) -> None:
+def fill(state: Any, row: int) -> None:
     """Write the request of a trace row into the table, with what the seed draws for it."""
     index = state.trace_row + row
     source = trace_of(state)[index]
     request = requests_of(state)[row]
     reset(request, row)
-    request.arrival_time_s = state.next_arrival_s
+    request.arrival_time_s = arrival_time_s(state, row)
     request.prompt_tokens = source.prompt_tokens
     request.output_tokens = source.output_tokens
     request.stop_at_tokens = source.output_tokens

@@ -239,6 +239,14 @@ def clear_row(address: int, row: int) -> None:
 
 
 @compiled
+def fill_unseen(address: int, index: int, num_requests: int) -> None:
+    """Write those of the first rows of server ``index`` that have not arrived as if they had."""
+    state = server_of(memory_at(address), index)
+    for row in range(state.next_row, num_requests):
+        arrivals.fill(state, row)
+
+
+@compiled
 def submit_one(address: int, row: int) -> None:
     """Take in the request of a filled row of server 0."""
     state = server_of(memory_at(address), 0)

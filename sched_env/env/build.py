@@ -18,7 +18,7 @@ from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.simulator.live import check_live, make_executor, with_estimate
 from sched_env.simulator.simulate import check_capacity, fcfs_capacity_rps
-from sched_env.workload import RequestTable, read_trace
+from sched_env.workload import RequestTable, read_env_trace
 
 ConfigLike = str | Path | Mapping[str, Any] | EnvConfig | ExperimentConfig | None
 """A name or path of YAML, a mapping, a model, or nothing for the standard server."""
@@ -47,10 +47,7 @@ def env_config(config: ConfigLike) -> EnvConfig:
 
 def read_tables(config: EnvConfig) -> list[RequestTable]:
     """Read the traces of an environment and cut them to its split."""
-    names = tuple(one.name for one in config.service.classes)
-    return [
-        read_trace(name, service_class_names=names).split(config.split) for name in config.trace
-    ]
+    return [read_env_trace(config, name).split(config.split) for name in config.trace]
 
 
 def build_world(config: EnvConfig, num_envs: int, num_threads: int = 1) -> World:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from sched_env.engine.decode_layout import DecodeLayout
 from sched_env.engine.layout import Layout
 
 DictObs = dict[str, Any]
@@ -70,7 +71,7 @@ class DictObservation(gym.ObservationWrapper[DictObs, Any, Any], RecordConstruct
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         gym.ObservationWrapper.__init__(self, env)
-        self._layout: Layout = env.get_wrapper_attr("layout")
+        self._layout: Layout | DecodeLayout = env.get_wrapper_attr("layout")
         lows, highs = (self._parts(bound) for bound in self._layout.bounds())
         self.observation_space = spaces.Dict(
             {name: spaces.Box(lows[name], highs[name], dtype=np.float32) for name in lows}
@@ -83,4 +84,4 @@ class DictObservation(gym.ObservationWrapper[DictObs, Any, Any], RecordConstruct
     def _parts(self, observation: Any) -> DictObs:
         slots, global_part, privileged = self._layout.split(observation)
         parts = {"slots": slots, "globals": global_part}
-        return {**parts, "privileged": privileged} if self._layout.privileged else parts
+        return {**parts, "privileged": privileged} if privileged.shape[-1] else parts

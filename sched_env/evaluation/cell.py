@@ -17,8 +17,7 @@ from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.simulate import at_load, check_load, fcfs_capacity_rps, simulate
-from sched_env.workload import RequestTable
-from sched_env.workload.readers import read_trace
+from sched_env.workload import RequestTable, read_env_trace
 from sched_env.workload.synthetic import WORKLOADS
 
 
@@ -132,9 +131,8 @@ class CellRunner:
     def _read(self, trace: TraceEntry, seed: int) -> RequestTable:
         if isinstance(trace.source, RequestTable):
             return trace.source
-        names = tuple(one.name for one in self._setting.env.service.classes)
         drawn_by = seed if is_drawn(trace) else 0
-        return read_trace(trace.source, service_class_names=names, seed=drawn_by)
+        return read_env_trace(self._setting.env, trace.source, seed=drawn_by)
 
     def _policy(self, entry: PolicyEntry) -> Heuristic | ExportedPolicy:
         if entry.label not in self._policies:

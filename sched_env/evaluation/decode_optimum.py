@@ -50,8 +50,15 @@ def find_optimum(env: DecodeSchedulingEnv) -> Optimum:
     may be out of its reach.
 
     Raises:
-        ConfigError: There are more than 2^25 states; 6 requests of 6 tokens have 2^24.
+        ConfigError: A decision has been taken, or there are more than 2^25 states; 6 requests of 6
+            tokens have 2^24.
     """
+    num_taken = int(env.world.state[0]["decisions"])
+    if num_taken > 0:
+        raise ConfigError(
+            f"decisions taken in this episode: {num_taken}; the optimum is that of a whole one, so "
+            "call env.reset(...) first"
+        )
     given = env.world.requests(0)
     count = search.num_states(given)
     if count > MOST_STATES:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.fingerprints import function_sha256, weights_sha256
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
-from sched_env.simulator.simulate import LEAST_LOAD, MOST_LOAD
+from sched_env.simulator.simulate import check_load_alone, check_seed, is_number, is_whole
 from sched_env.workload import RequestTable
 
 if TYPE_CHECKING:
@@ -131,16 +132,13 @@ def check_loads(loads: Sequence[float | None] | float | None) -> tuple[float | N
         SchedEnvError: there are none, one appears twice, or one is not a number from 0.000001 to
             1,000,000.
     """
-    given = (loads,) if isinstance(loads, int | float) or loads is None else tuple(loads)
+    given = (loads,) if loads is None or is_number(loads) else _listed("loads", loads, "[0.8, 1]")
     if not given:
         raise SchedEnvError("no loads to evaluate at: give one or more, such as 0.8,1.0")
+    for load in given:
+        if load is not None:
+            check_load_alone(load)
     checked = tuple(None if load is None else float(load) for load in given)
-    for load in checked:
-        if load is not None and not LEAST_LOAD <= load <= MOST_LOAD:
-            raise SchedEnvError(
-                f"load {load:g} is not possible: give a number from {LEAST_LOAD:g} to "
-                f"{MOST_LOAD:g}, where 1.0 is the rate that fcfs can drain"
-            )
     _check_unique("load", [str(load) for load in checked])
     return checked
 
@@ -151,22 +149,29 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     Raises:
         SchedEnvError: there are none or too many, one appears twice, is below 0 or above 2^63 - 1.
     """
-    if isinstance(seeds, int):
+    if is_whole(seeds):
+        seeds = int(seeds)
         if seeds < 1:
             raise SchedEnvError(f"{seeds} seeds are not enough: give 1 or more")
         if seeds > MOST_SEEDS:
             raise SchedEnvError(f"{seeds} seeds are too many: give {MOST_SEEDS} at most")
         return tuple(range(seeds))
-    checked = tuple(int(seed) for seed in seeds)
-    if not checked:
+    given = _listed("seeds", seeds, "5 or [0, 1]")
+    if not given:
         raise SchedEnvError("no seeds to evaluate with: give 1 or more")
-    for seed in checked:
-        if not 0 <= seed < 2**63:
-            raise SchedEnvError(
-                f"seed {seed} is not possible: seeds are integers from 0 to 2^63 - 1"
-            )
+    for seed in given:
+        check_seed(seed)
+    checked = tuple(int(seed) for seed in given)
     _check_unique("seed", [str(seed) for seed in checked])
     return checked
+
+
+def _listed(name: str, given: object, example: str) -> tuple[Any, ...]:
+    """Return the entries of a list; a text is none, whatever stands in it."""
+    if not isinstance(given, str):
+        with contextlib.suppress(TypeError):
+            return tuple(cast("Iterable[Any]", given))
+    raise SchedEnvError(f"{name} is {given!r}: give numbers, such as {example}")
 
 
 def _labelled(policy: PolicyLike) -> tuple[str | None, PolicyLike]:

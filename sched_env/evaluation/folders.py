@@ -80,6 +80,11 @@ def check_folder(path: Path, kind: str = "", question: Mapping[str, Any] | None 
             return path
 
 
+def holds(path: Path, kind: str) -> bool:
+    """Tell whether a folder may hold results of a kind."""
+    return any(kind in kinds and (path / file).is_file() for file, kinds in _MARKS.items())
+
+
 def refuse_other_kinds(path: Path, kind: str) -> None:
     """Refuse a folder with results of another kind than ``kind``.
 

@@ -20,7 +20,7 @@ from sched_env.evaluation.entries import (
     trace_entries,
 )
 from sched_env.evaluation.files import finite
-from sched_env.evaluation.fingerprints import table_sha256
+from sched_env.evaluation.fingerprints import cost_sha256, table_sha256
 from sched_env.workload import RequestTable
 
 
@@ -101,6 +101,7 @@ def describe_grid(grid: Grid, setting: Setting, tables: Sequence[RequestTable]) 
             "split": setting.split,
             "starvation_s": setting.starvation_s,
             "max_requests": setting.max_requests,
+            "cost_sha256": cost_sha256(setting.env.cost),
             "env": setting.env.to_dict(),
         }
     )

@@ -18,6 +18,7 @@ import numpy as np
 from sched_env.config import EnvConfig, ServiceConfig
 from sched_env.config.cost import CostConfig
 from sched_env.config.scheduler import SchedulerConfig
+from sched_env.errors import ConfigError
 from sched_env.evaluation.files import replacing, write_json
 from sched_env.evaluation.folders import REPLAY, make_folder
 from sched_env.evaluation.table import MISSING, TextTable, format_amount
@@ -103,9 +104,13 @@ def replay_run(run: ServedRun, scheduler: SchedulerConfig, cost: CostConfig) -> 
 
     Raises:
         UnknownNameError: The step-time model names something unknown.
-        ConfigError: The step-time model cannot be read.
+        ConfigError: The step-time model cannot be read, or the scheduler has another policy.
     """
-    if scheduler.policy == "fcfs" and scheduler.victim is None:
+    if scheduler.policy != "fcfs":
+        raise ConfigError(
+            f"policy is {scheduler.policy!r}: a replay serves in order of arrival, so give fcfs"
+        )
+    if scheduler.victim is None:
         scheduler = scheduler.replace(victim="tail")
     env = EnvConfig(scheduler=scheduler, cost=cost, service=ServiceConfig(shed_hopeless=False))
     result = simulate(run.requests, "fcfs", env, until_s=PATIENCE_FACTOR * run.makespan_s)

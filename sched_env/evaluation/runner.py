@@ -8,6 +8,7 @@ has ended; what is unfinished at ten times the window counts as missed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from sched_env.evaluation.results import EvaluationResult, write_results
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
 from sched_env.simulator.live import with_estimate
+from sched_env.simulator.simulate import is_number, is_whole
 from sched_env.workload.table import SPLITS
 
 LOADS = (0.8, 1.0, 1.3)
@@ -91,8 +93,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
-    if max_requests is not None and max_requests < 1:
-        raise SchedEnvError(f"max_requests {max_requests} leaves nothing to run: give 1 or more")
+    _check_numbers(max_requests, starvation_s)
     check_workers(workers)
     grid = Grid.checked(policies, traces, loads, seeds, allow_privileged=allow_privileged)
     env = _evaluated(_with_times(env or EnvConfig(), workers), grid, split)
@@ -152,14 +153,21 @@ def _key_of_cell(cell: Cell) -> tuple[Any, ...]:
     return cell.policy.label, cell.trace.label, cell.load, cell.seed
 
 
+def _check_numbers(max_requests: int | None, starvation_s: float) -> None:
+    if max_requests is not None and not (is_whole(max_requests) and max_requests >= 1):
+        raise SchedEnvError(f"max_requests {max_requests!r} is not possible: give 1 or more")
+    if not (is_number(starvation_s) and 0.0 <= starvation_s < math.inf):
+        raise SchedEnvError(f"starvation_s {starvation_s!r} is not possible: give 0 s or more")
+
+
 def check_workers(workers: int | None) -> None:
     """Refuse a number of processes that cannot be; None is left to the size of the work.
 
     Raises:
-        SchedEnvError: Fewer than 1.
+        SchedEnvError: It is no whole number of at least 1.
     """
-    if workers is not None and workers < 1:
-        raise SchedEnvError(f"{workers} workers are not possible: give 1 or more")
+    if workers is not None and not (is_whole(workers) and workers >= 1):
+        raise SchedEnvError(f"{workers!r} workers are not possible: give a whole number from 1 on")
 
 
 def _with_times(env: EnvConfig, workers: int | None) -> EnvConfig:

@@ -9,6 +9,7 @@ from typing import Any
 from sched_env.metrics import fairness, latency, preemption, slo, throughput
 from sched_env.metrics.conservation import check_records, count_outcomes
 from sched_env.metrics.outcome import Outcome, RequestOutcomes
+from sched_env.workload.service_classes import DEFAULT_SERVICE_CLASS_NAMES
 
 Cell = float | int | str | None
 """A value of a flat row: a number (NaN where undefined), a label, or nothing."""
@@ -16,14 +17,12 @@ Cell = float | int | str | None
 Row = dict[str, Any]
 """A flat row: label and metric names to values, each a `Cell`."""
 
-DEFAULT_CLASS_NAMES = ("interactive", "standard", "batch")
-
 
 def summarize(
     result: Outcome,
     *,
     labels: Mapping[str, Cell] | None = None,
-    class_names: Sequence[str] = DEFAULT_CLASS_NAMES,
+    class_names: Sequence[str] = DEFAULT_SERVICE_CLASS_NAMES,
     starvation_s: float = fairness.STARVATION_S,
 ) -> Row:
     """Return every metric of a simulation as one flat row.

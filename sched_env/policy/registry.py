@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sched_env.config.places import exists
 from sched_env.errors import PolicyError, UnknownNameError
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.names import find_registered, known_policies
@@ -64,7 +65,7 @@ def _find(policy: str | Path) -> Heuristic | ExportedPolicy:
     if name.startswith(_PRETRAINED):
         return _pretrained(name.removeprefix(_PRETRAINED).rstrip("/"))
     path = Path(name)
-    if not _exists(name):
+    if not exists(name):
         match = _MODULE_AND_FUNCTION.fullmatch(name)
         if match:
             return _from_module(match[1], match[2])
@@ -85,13 +86,6 @@ def _pretrained(name: str) -> ExportedPolicy:
     if name not in known:
         raise UnknownNameError("pretrained policy", name, known)
     return _from_folder(_SHIPPED / name)
-
-
-def _exists(name: str) -> bool:
-    try:
-        return name != "" and Path(name).exists()
-    except OSError:  # a name that no file can have, or a folder that may not be entered
-        return False
 
 
 def _from_folder(path: Path) -> ExportedPolicy:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sched_env.engine import kernels
 from sched_env.engine.output import ITL_BINS, ITL_FIRST_S, ITL_RATIO
 from sched_env.engine.records import EVENT_PREEMPT
 from sched_env.engine.world import World
@@ -19,7 +20,8 @@ class SimulationResult:
 
     Attributes:
         requests: REQUEST (num_requests,), in trace order; times in seconds, NaN where the event
-            never came. Requests that had not arrived when the run was cut off count as waiting.
+            never came. Requests that had not arrived when the run was cut off count as waiting,
+            with the class, SLOs and prediction that the seed draws for them.
         span_s: From the first arrival to the last event.
         num_iterations: Batches run.
         num_decisions: Decisions asked of a learned policy; 0 under a heuristic.
@@ -75,7 +77,8 @@ def read_result(
     for part in ("front", "admitted", "running"):
         for request in world.live(index, part):
             requests[request["row"]] = request
-    _fill_unseen(world, requests, int(state["next_row"]))
+    if state["next_row"] < num_requests:
+        kernels.fill_unseen(world.address, index, num_requests)
     events = world.events(index) if world.arrays.events.shape[1] > 0 else None
     busy_s = float(state["busy_s"])
     pool_seconds = busy_s * float(state["num_blocks"])
@@ -99,14 +102,3 @@ def read_result(
 def _itl_counts(world: World, index: int) -> NDArray[np.int64]:
     counts = world.itl_counts[index]
     return counts.copy() if counts.size else np.zeros(ITL_BINS, np.int64)
-
-
-def _fill_unseen(world: World, requests: NDArray[Any], next_row: int) -> None:
-    """Give requests that never arrived their trace columns; everything else is unknown."""
-    unseen = requests[next_row:]
-    trace = world.arrays.trace[next_row : len(requests)]
-    for name in ("arrival_time_s", "prompt_tokens", "output_tokens"):
-        unseen[name] = trace[name]
-    for name in ("first_scheduled_s", "first_token_s", "last_token_s", "finish_s"):
-        unseen[name] = np.nan
-    unseen["row"] = np.arange(next_row, len(requests))

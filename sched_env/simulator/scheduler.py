@@ -115,7 +115,9 @@ class Scheduler:
         config: Budgets and rules.
         sample_fn: Gives the next output token of a request, from its view before the token; called
             in batch order. By default a token is the number of tokens before it.
-        eos_token_id: A sampled token that ends its request.
+        eos_token_id: A sampled token that ends its request. Without ``sample_fn`` the tokens are
+            0, 1, 2, ..., so this one ends every request as its ``eos_token_id + 1``-th;
+            ``add_request(..., eos_at=...)`` says it of one request.
         hash_block_tokens: Prompt tokens that one of a request's ``hash_ids`` stands for; by default
             a KV block's. One of the two has to be a multiple of the other.
 

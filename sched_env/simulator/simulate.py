@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import cast
+from typing import TypeGuard, cast
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def simulate(
     if load is not None:
         table = at_load(table, load, fcfs_capacity_rps(table, env))
     if until_s is None:
-        until_s = _cut_off_s(table)
+        until_s = cut_off_s(table)
     if isinstance(decider, Heuristic):
         env = env.replace(scheduler=decider.on_server(env.scheduler))
         return _run_heuristic(table, decider, env, seed, until_s, record_events)
@@ -99,12 +99,15 @@ def check_seed(seed: int) -> None:
     Raises:
         ConfigError: It is not a whole number from 0 to 2^63 - 1.
     """
-    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not (is_whole and 0 <= seed < 2**63):
+    if not (is_whole(seed) and 0 <= seed < 2**63):
         raise ConfigError(f"seed {seed!r} is not allowed: give a whole number from 0 to 2^63 - 1")
 
 
-def _cut_off_s(table: RequestTable) -> float:
+def cut_off_s(table: RequestTable) -> float:
+    """Return when a run of ``table`` is cut off unless told otherwise.
+
+    That is ``DRAIN_FACTOR`` times the window of arrivals, or times a minute if that is longer.
+    """
     return DRAIN_FACTOR * max(float(table.arrival_time_s[-1]), _SHORTEST_WINDOW_S)
 
 
@@ -223,12 +226,7 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
             serve none of the requests.
         TraceError: All requests arrive at once, so there is no rate to scale.
     """
-    if not (is_number(load) and LEAST_LOAD <= load <= MOST_LOAD):
-        shown = f"{load:g}" if isinstance(load, float) else repr(load)
-        raise ConfigError(
-            f"load {shown} is not allowed: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
-            "such as 0.8 or 1.0"
-        )
+    check_load_alone(load)
     if table.span_s <= 0:
         raise TraceError(
             f"{table.source.name}: all requests arrive at one time, so no load can be set; "
@@ -237,11 +235,28 @@ def check_load(table: RequestTable, load: float, capacity_rps: float) -> None:
     check_capacity(table, capacity_rps)
 
 
-def is_number(value: object) -> bool:
+def check_load_alone(load: float) -> None:
+    """Refuse what is no load on any trace.
+
+    Raises:
+        ConfigError: It is no number from 0.000001 to 1,000,000.
+    """
+    if not (is_number(load) and LEAST_LOAD <= load <= MOST_LOAD):
+        shown = f"{load:g}" if isinstance(load, float) else repr(load)
+        raise ConfigError(
+            f"load {shown} is not possible: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
+            "such as 0.8; 1.0 is the rate that fcfs can drain"
+        )
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Tell whether it is a whole number, NumPy's included."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
+def is_number(value: object) -> TypeGuard[float]:
     """Tell whether it is a number that a float can be."""
-    if isinstance(value, bool | np.timedelta64):
-        return False
-    if isinstance(value, int | np.integer):
+    if is_whole(value):
         return abs(int(value)) < 2**1023
     return isinstance(value, float | np.floating)
 

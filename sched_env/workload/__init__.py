@@ -1,7 +1,7 @@
 """What arrives: traces and synthetic workloads as one table of requests, with units.
 
 ``read_trace`` reads a file or an embedded workload, ``synthesize`` draws one; ``transforms``
-windows, rescales, splits and labels it; ``summarize`` looks at it; ``write_trace`` stores it.
+windows, rescales, splits and merges it; ``summarize`` looks at it; ``write_trace`` stores it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sched_env.workload.arrivals import (
 )
 from sched_env.workload.bursty_arrivals import CoxGammaArrivals, LogAr1, OnOffArrivals
 from sched_env.workload.convert import write_trace
+from sched_env.workload.env_trace import read_env_trace
 from sched_env.workload.hash_ids import HashIds
 from sched_env.workload.inspect import TraceSummary, summarize
 from sched_env.workload.lengths import LogNormalLengths, QuantileLengths, TokenLengths
@@ -22,7 +23,6 @@ from sched_env.workload.readers import ReadOptions, read_trace
 from sched_env.workload.service_classes import (
     DEFAULT_SERVICE_CLASS_NAMES,
     SERVICE_CLASS,
-    default_service_classes,
     draw_class,
     draw_predicted_tokens,
     draw_slo_jitter,
@@ -32,11 +32,7 @@ from sched_env.workload.source import TraceSource
 from sched_env.workload.synthetic import WORKLOADS, Workload, synthesize, workload
 from sched_env.workload.table import RequestTable
 from sched_env.workload.transforms import (
-    assign_service_classes,
     limit_model_len,
-    predict_lengths,
-    request_ttft_slos,
-    request_weights,
     scale_rate,
     scale_to_rate,
     split_by_time,
@@ -65,16 +61,12 @@ __all__ = [
     "WeibullArrivals",
     "Workload",
     "arrival_process",
-    "assign_service_classes",
-    "default_service_classes",
     "draw_class",
     "draw_predicted_tokens",
     "draw_slo_jitter",
     "limit_model_len",
-    "predict_lengths",
+    "read_env_trace",
     "read_trace",
-    "request_ttft_slos",
-    "request_weights",
     "scale_rate",
     "scale_to_rate",
     "service_class_array",

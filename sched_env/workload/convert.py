@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
+import uuid
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,12 @@ def write_trace(table: RequestTable, path: str | PathLike[str]) -> Path:
     writers = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
     if not len(table):
         raise TraceError(f"{table.source.name} has no request to write; choose a wider window")
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{uuid.uuid4().hex}.partial")  # short, whatever the target's name
     try:
         writers[target.suffix](plain_columns(table), partial)
         partial.replace(target)
     except OSError as error:
-        reason = error.strerror or error
-        raise TraceError(f"{target} cannot be written: {reason}; choose another path") from error
+        raise _unwritable(target, error) from error
     finally:
         partial.unlink(missing_ok=True)
     return target
@@ -50,14 +49,23 @@ def check_trace_path(path: Path) -> None:
     """Refuse a path that no trace can be written to.
 
     Raises:
-        TraceError: it is a folder, lies in none, or has another suffix.
+        TraceError: it is a folder, lies in none, is too long, or has another suffix.
     """
-    if path.is_dir():
+    try:
+        is_folder, is_in_folder = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if is_folder:
         raise TraceError(f"{path} is a folder: name a file, as in {path / 'trace.csv'}")
     if path.suffix not in SUFFIXES:
         raise TraceError(f"{path}: write a trace to a name in {', '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
+    if not is_in_folder:
         raise TraceError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def _unwritable(path: Path, error: OSError) -> TraceError:
+    reason = error.strerror or error
+    return TraceError(f"{path} cannot be written: {reason}; choose another path")
 
 
 def plain_columns(table: RequestTable) -> dict[str, list[Any]]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sched_env.compiled import compiled
+from sched_env.config.service import DEFAULT_SERVICE_CLASSES
 from sched_env.errors import ConfigError
 from sched_env.workload.counter_rng import (
     CLASS_STREAM,
@@ -29,10 +30,10 @@ SERVICE_CLASS = np.dtype(
 )
 """One service class: share of requests, weight in goodput, TTFT and TPOT objectives in seconds."""
 
-DEFAULT_SERVICE_CLASS_NAMES = ("interactive", "standard", "batch")
-MAX_NUM_SERVICE_CLASSES = 127
+DEFAULT_SERVICE_CLASS_NAMES = tuple(one.name for one in DEFAULT_SERVICE_CLASSES)
+"""What the classes of an environment are called unless it says so itself."""
 
-_DEFAULTS = ((0.3, 4.0, 0.8, 0.05), (0.5, 2.0, 2.5, 0.08), (0.2, 1.0, 10.0, 0.15))
+MAX_NUM_SERVICE_CLASSES = 127
 
 
 class ServiceClassLike(Protocol):
@@ -57,11 +58,6 @@ class ServiceClassLike(Protocol):
     def tpot_slo_s(self) -> float:
         """Return the objective for the time per output token, in seconds."""
         ...
-
-
-def default_service_classes() -> npt.NDArray[np.void]:
-    """Return interactive, standard and batch as a new ``SERVICE_CLASS`` array (3,)."""
-    return np.array(list(_DEFAULTS), dtype=SERVICE_CLASS)
 
 
 def service_class_array(classes: Iterable[ServiceClassLike]) -> npt.NDArray[np.void]:

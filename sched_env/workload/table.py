@@ -120,10 +120,6 @@ class RequestTable:
             source=source or TraceSource(),
         )
 
-    def to_columns(self) -> dict[str, Any]:
-        """Return what ``from_columns`` takes: each column by name, ``hash_ids`` and ``source``."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-
     def __len__(self) -> int:
         """Return the number of requests."""
         return len(self.arrival_time_s)

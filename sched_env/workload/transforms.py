@@ -1,20 +1,13 @@
-"""Transforms of request tables: window, rate, split, service classes, predictions, limits.
-
-The draws per row are the compiled core's own, so what is assigned here for a seed is what a
-simulation with that seed draws by itself.
-"""
+"""Transforms of request tables: window, rate, split, merge, longest request."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from sched_env.compiled import compiled
 from sched_env.errors import ConfigError, TraceError
 from sched_env.workload.readers.clean_rows import clip_lengths
-from sched_env.workload.service_classes import draw_class, draw_predicted_tokens, draw_slo_jitter
 from sched_env.workload.source import TraceSource
 from sched_env.workload.table import COLUMN_DTYPES, RequestTable, SplitName
 
@@ -92,75 +85,6 @@ def superpose(tables: list[RequestTable]) -> RequestTable:
     return RequestTable(**columns, source=TraceSource(name=names, format="superposed"))
 
 
-def assign_service_classes(
-    table: RequestTable, classes: npt.NDArray[np.void], seed: int
-) -> RequestTable:
-    """Return the table with a class drawn for every row that has none.
-
-    Args:
-        table: requests.
-        classes: ``SERVICE_CLASS`` array (c,).
-        seed: the episode's seed.
-
-    Raises:
-        TraceError: a row names a class beyond ``classes``.
-    """
-    _check_classes(table, classes)
-    return table.with_columns(service_class=_classes(classes, table.service_class, seed))
-
-
-def request_weights(table: RequestTable, classes: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
-    """Return each row's weight in goodput, float64 (n,).
-
-    Raises:
-        TraceError: a row has no class yet, or one beyond ``classes``.
-    """
-    return classes["weight"][_assigned(table, classes)]
-
-
-def request_ttft_slos(
-    table: RequestTable, classes: npt.NDArray[np.void], seed: int
-) -> npt.NDArray[np.float64]:
-    """Return each row's TTFT objective in seconds with its jitter, float64 (n,).
-
-    The server adds twice the request's lone prefill time.
-
-    Raises:
-        TraceError: a row has no class yet, or one beyond ``classes``.
-    """
-    return classes["ttft_slo_s"][_assigned(table, classes)] * _jitters(len(table), seed)
-
-
-def predict_lengths(
-    table: RequestTable,
-    kind: Literal["none", "noisy", "oracle"],
-    *,
-    sigma: float = 0.5,
-    seed: int = 0,
-) -> RequestTable:
-    """Return the table with predictions of the output length where it has none.
-
-    Args:
-        table: requests.
-        kind: ``none`` clears all predictions, ``noisy`` draws them log-normal around the true
-            length, ``oracle`` gives the true length.
-        sigma: standard deviation of the log of a noisy prediction.
-        seed: the episode's seed.
-
-    Raises:
-        ConfigError: no such kind, or a negative or infinite sigma.
-    """
-    if kind not in ("none", "noisy", "oracle"):
-        raise ConfigError(f"length prediction {kind!r} is not one of none, noisy, oracle")
-    if not 0 <= sigma <= 10:
-        raise ConfigError(f"sigma {sigma} of a length prediction must lie in 0..10")
-    if kind == "none":
-        return table.with_columns(predicted_output_tokens=np.full(len(table), np.nan))
-    drawn = _predictions(table.output_tokens, sigma if kind == "noisy" else 0.0, seed)
-    given = table.predicted_output_tokens
-    return table.with_columns(predicted_output_tokens=np.where(np.isnan(given), drawn, given))
-
-
 def limit_model_len(
     table: RequestTable, max_model_len: int, too_long: Literal["reject", "clip"] = "reject"
 ) -> RequestTable:
@@ -192,49 +116,3 @@ def limit_model_len(
         hash_ids=hash_ids,
         source=table.source.noted(changes=changes),
     )
-
-
-def _check_classes(table: RequestTable, classes: npt.NDArray[np.void]) -> None:
-    highest = int(np.max(table.service_class, initial=-1))
-    if highest >= len(classes):
-        raise TraceError(
-            f"{table.source.name}: service class {highest} in a row, but the classes are "
-            f"0..{len(classes) - 1}; add the class or correct the trace"
-        )
-
-
-def _assigned(table: RequestTable, classes: npt.NDArray[np.void]) -> npt.NDArray[np.int8]:
-    _check_classes(table, classes)
-    if np.any(table.service_class < 0):
-        raise TraceError(
-            f"{table.source.name}: rows without service class; call assign_service_classes first"
-        )
-    return table.service_class
-
-
-@compiled
-def _classes(
-    classes: npt.NDArray[np.void], given: npt.NDArray[np.int8], seed: int
-) -> npt.NDArray[np.int8]:
-    drawn = np.empty(len(given), np.int8)
-    for row in range(len(given)):
-        drawn[row] = given[row] if given[row] >= 0 else draw_class(classes, seed, row)
-    return drawn
-
-
-@compiled
-def _jitters(num_rows: int, seed: int) -> npt.NDArray[np.float64]:
-    jitters = np.empty(num_rows, np.float64)
-    for row in range(num_rows):
-        jitters[row] = draw_slo_jitter(seed, row)
-    return jitters
-
-
-@compiled
-def _predictions(
-    output_tokens: npt.NDArray[np.int32], sigma: float, seed: int
-) -> npt.NDArray[np.float64]:
-    predicted = np.empty(len(output_tokens), np.float64)
-    for row in range(len(output_tokens)):
-        predicted[row] = draw_predicted_tokens(output_tokens[row], sigma, seed, row)
-    return predicted

@@ -55,6 +55,30 @@ def test_simulate_writes_requests_events_and_summary(
     assert summary["num_finished"] == table["outcome"].count("finished")
 
 
+def test_simulate_knows_the_environments_own_service_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "own.csv"
+    header = "arrival_time_s,prompt_tokens,output_tokens,service_class"
+    trace.write_text(f"{header}\n0,100,5,gold\n1,100,5,tin\n2,100,5,gold\n")
+    limits = "weight: 1.0, ttft_slo_s: 1.0, tpot_slo_s: 0.1"
+    classes = f"[{{name: gold, share: 0.5, {limits}}}, {{name: tin, share: 0.5, {limits}}}]"
+    assert main(["simulate", "--trace", str(trace), f"service.classes={classes}"]) == 0
+    assert "num_injected_gold" in capsys.readouterr().out
+
+
+def test_a_policy_of_the_users_own_is_found_in_the_current_folder(
+    small_trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def shortest(request, now):\n    return request.prompt_tokens\n"
+    (tmp_path / "a_module_of_mine.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    arguments = ["--trace", str(small_trace), "--policy", "a_module_of_mine:shortest"]
+    assert main(["simulate", *arguments]) == 0
+    assert sys.path == before
+
+
 def test_simulate_needs_no_torch(small_trace: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from sched_env.cli.main import main\n"
@@ -87,6 +111,34 @@ def test_evaluate_and_report(
     assert main(["report", str(tmp_path)]) == 0
     assert f"report: {out / 'report.md'}" in capsys.readouterr().out
     assert "quick" in (out / "report.md").read_text()
+
+
+def test_report_tells_an_arena_and_a_simulation_from_the_rest(
+    small_trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["simulate", "--trace", str(small_trace), "--out", str(out)]) == 0
+    assert main(["report", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "holds the results of a simulation" in error
+    assert str(out / "summary.json") in error
+    arena = tmp_path / "arena"
+    arena.mkdir()
+    for name in ("arena.md", "config.yaml", "results.json", "summary.json"):
+        (arena / name).write_text("{}")
+    assert main(["report", str(arena)]) == 0
+    assert capsys.readouterr().out == f"report: {arena / 'arena.md'}\n"
+
+
+def test_report_takes_no_folder_for_a_training_run_that_holds_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    (tmp_path / "summary.json").write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert "Training run" not in captured.out
+    assert "no results.json" in captured.err
 
 
 def test_report_of_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,10 +27,14 @@ REPLAY = ("replay", "two.csv", *SIZES)
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ((*SIMULATE, "--load", "1e9"), "load 1e+09 is not allowed"),
+        ((*SIMULATE, "--load", "1e9"), "load 1e+09 is not possible"),
         ((*SIMULATE, "--seed", "-1"), "seed -1"),
         ((*SIMULATE, "observation.privileged=true"), "observation.privileged"),
         ((*SIMULATE, "observation.num_waiting_slots=3"), "would change nothing here: a policy is"),
+        ((*SIMULATE, "scheduler.policy=priority"), "would change nothing here: the policy that is"),
+        ((*EVALUATE, "scheduler={policy: priority}"), "would change nothing here: the policy"),
+        ((*ARENA, "env.scheduler.policy=priority"), "would change nothing here: the policy that"),
+        ((*ARENA, "env.scheduler.num_blocks=9"), "would change nothing here: give kv_pools.LABEL"),
         ((*SIMULATE, "scheduler.watermark=1.5"), "scheduler.watermark: 1.5"),
         ((*SIMULATE, "--trace", "at_once.csv"), "at_once.csv: all requests arrive at one time"),
         ((*SIMULATE, "--trace", "at_once.csv", "--split", "test"), "there is no test part by time"),
@@ -46,6 +50,7 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*ARENA, "traces.mine=missing.csv"), "no file 'missing.csv'"),
         ((*ARENA, "traces.mine=broken.csv"), "broken.csv, line 2"),
         ((*ARENA, "traces.mine=at_once.csv"), "at_once.csv: all requests"),
+        ((*ARENA, "name=../../escaped"), "'../../escaped' is not allowed as a name"),
         ((*ARENA, "kv_pools.tiny=1"), "no prompt fits this server"),
         ((*ARENA, "--workers", "-2"), "-2 workers are not possible"),
         ((*TRAIN, "--trace", "two.csv"), "no request arrives in the validation part"),

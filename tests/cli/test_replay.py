@@ -90,6 +90,7 @@ def test_a_table_of_several_groups_needs_a_choice(run_file, tmp_path, capsys) ->
         (HEADER + ROWS, ["--cost", "none.csv"], "none.csv cannot be read"),
         (HEADER + ROWS, ["--engine-overhead-ms", "-1"], "per_step_ms: -1.0 is not allowed"),
         (HEADER + ROWS, ["--num-blocks", "0"], "num_blocks: 0 is not allowed"),
+        (HEADER + ROWS, ["--policy", "priority"], "no option '--policy'"),
         (HEADER + ROWS, ["--async-schedulin"], "no option '--async-schedulin'. Did you mean"),
     ],
 )

@@ -61,11 +61,20 @@ def test_unknown_name_offers_the_nearest() -> None:
         load_config(ExperimentConfig, "azure_con")
 
 
-@pytest.mark.parametrize("name", ["./none.yaml", "none.yaml", "/no/where"])
+@pytest.mark.parametrize(
+    "name", ["./none.yaml", "none.yaml", "/no/where", "./" + "n" * 300, "n" * 300 + ".yaml"]
+)
 def test_missing_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no configuration file at"):
         load_config(EnvConfig, name)
+
+
+def test_names_that_no_file_can_have_and_homes_of_nobody_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="no configuration"):
+        load_config(EnvConfig, "n" * 300)
+    with pytest.raises(ConfigError, match=r"~nosuchuser/x\.yaml: .*home.* write the folder out"):
+        load_config(EnvConfig, "~nosuchuser/x.yaml")
 
 
 def test_a_file_of_another_kind_is_told_from_a_damaged_one() -> None:
@@ -112,6 +121,20 @@ def test_a_name_that_is_no_part_of_a_folders_name_is_refused_in_words(name: str)
         ArenaConfig.from_mapping({"kv_pools": {name: 500}})
     assert "pattern" not in str(caught.value)
     assert "[key]" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"name: .* use up to 40 letters"):
+        load_config(ArenaConfig, "quick").replace(name=name)
+
+
+@pytest.mark.parametrize(
+    ("kv_pools", "slo_factors"),
+    [({"a_kv_b": 900, "a": 800}, {"c": 1.0, "b_kv_c": 0.5}), ({"a": 900, "A": 800}, {"c": 1.0})],
+)
+def test_conditions_of_an_arena_that_would_share_a_folder_are_refused(
+    kv_pools: dict[str, int], slo_factors: dict[str, float]
+) -> None:
+    arena = load_config(ArenaConfig, "quick")
+    with pytest.raises(ConfigError, match=r"would share the folder .*rename one of the labels"):
+        arena.replace(kv_pools=kv_pools, slo_factors=slo_factors)
 
 
 def test_override_of_an_entry_of_a_list_that_no_file_writes() -> None:

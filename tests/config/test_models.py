@@ -23,6 +23,11 @@ from sched_env.config import (
     TuningConfig,
     TwoRegimeCost,
 )
+from sched_env.config.decode_env import (
+    DecodeEpisodeConfig,
+    DecodeRequestConfig,
+    DecodeWorkloadConfig,
+)
 from sched_env.config.meanings import meanings
 from sched_env.errors import ConfigError, SchedEnvError
 
@@ -95,9 +100,20 @@ def test_a_switch_is_true_or_false(value: Any) -> None:
         ServiceConfig(shed_hopeless=value)
 
 
+NO_TIME = {
+    "dec": {"a": 0, "b": 0, "d": 0},
+    "mix": {"o": 0, "g": 0, "Tk": 1, "p": 1, "b": 0, "d": 0, "e": 0},
+}
+
+
 def test_numpy_numbers_are_numbers() -> None:
     config = SchedulerConfig(num_blocks=np.int32(7), max_num_seqs=np.int64(3))  # type: ignore
     assert (type(config.num_blocks), config.num_blocks) == (int, 7)
+    assert EpisodeConfig(load=np.float32(0.5)).load == (0.5, 0.5)  # type: ignore
+    drawn = DecodeWorkloadConfig(prompt_len=np.int64(5), priority=np.int8(-2))  # type: ignore
+    assert (drawn.prompt_len, drawn.priority) == ((5, 5), (-2, -2))
+    assert DecodeRequestConfig(request_id=np.int64(5), prompt_len=1).request_id == 5  # type: ignore
+    assert DecodeEpisodeConfig(discount=np.float32(0.5)).discount == 0.5  # type: ignore
     episode = EpisodeConfig(horizon_s=np.float32(1.5))  # type: ignore
     assert (type(episode.horizon_s), episode.horizon_s) == (float, 1.5)
 
@@ -128,7 +144,8 @@ def test_message_names_key_value_and_remedy() -> None:
             {"service": {"classes": [{"name": "a"}]}},
             ["service.classes.0.share: a value is required"],
         ),
-        ({"episode": {"load": [1.5, 0.7]}}, ["episode: load goes from 1.5 down to 0.7"]),
+        ({"episode": {"load": [1.5, 0.7]}}, ["episode.load: goes from 1.5 down to 0.7"]),
+        ({"cost": {"parameters": NO_TIME}}, ["cost.parameters: a step that takes no time never"]),
         ({"episode": {"load": [1.0]}}, ["episode.load"]),
         ({1: 2}, ["1: "]),
     ],

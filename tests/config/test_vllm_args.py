@@ -59,6 +59,9 @@ def test_flags_that_are_not_modelled_are_named(caplog: pytest.LogCaptureFixture)
         (["serve", "m", "--no-async-scheduling"], "async_scheduling", False),
         (["serve", "m", "--max-model-len", "auto"], "max_model_len", None),
         ("--enable-prefix-caching=false", "enable_prefix_caching", False),
+        ("--no-enable-prefix-caching some/model", "enable_prefix_caching", False),
+        ("--max-num-batched-tokens 1.5k", "max_num_batched_tokens", 1500),
+        ("--max-num-batched-tokens 2K", "max_num_batched_tokens", 2048),
     ],
 )
 def test_forms(args: Any, field: str, value: Any) -> None:
@@ -76,12 +79,18 @@ def test_fields_given_beside_it_win() -> None:
         ("--max-num-seq 3", "--max-num-seqs"),
         ("--max-num-seqs many", "whole number"),
         ("--max-num-seqs", "whole number"),
+        ("--max-num-seqs 2.5", r"--max-num-seqs is '2\.5': give a whole number"),
+        ("--max-num-seqs 2.0", "whole number"),
+        ("--max-num-seqs 1.5K", "whole number"),
+        ("--max-num-seqs 1.2345k", "whole number"),
+        ("--enable-prefix-caching=fasle", "is 'fasle': give true or false, or the flag alone"),
+        ({"enable_prefix_caching": "fasle"}, "is 'fasle': give true or false"),
         ("--watermark x", "number"),
         ("--scheduling-policy lifo", "policy"),
         ("--num-gpu-blocks-override 1", "num_blocks"),
     ],
 )
-def test_bad_values_are_refused(args: str, text: str) -> None:
+def test_bad_values_are_refused(args: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         SchedulerConfig.from_vllm_args(args)
 

@@ -400,6 +400,7 @@ REQUEST = {"request_id": 1, "prompt_len": 2}
         ({"workload": {"num_requests": [6, 4]}}, "6 down to 4"),
         ({"workload": {"num_requests": 0}}, "num_requests"),
         ({"workload": {"cache_hit": 1.5}}, "cache_hit"),
+        ({"workload": {"deadline_factor": 1e300}}, "deadline_factor.*1000000 or less"),
         ({"free_kv_blocks": 3}, "up to 4, which 3 free_kv_blocks can never hold"),
         ({"requests": [{**REQUEST, "required_blocks": 9}]}, "up to 9, which 6"),
         ({"requests": []}, "requests is empty"),

@@ -84,6 +84,15 @@ def test_dict_observation(config_with: Any) -> None:
     assert set(without.observation_space.spaces) == {"slots", "globals"}
 
 
+def test_dict_observation_of_the_teaching_environment() -> None:
+    env = DictObservation(gym.make("sched_env/DecodeScheduling-v0"))
+    seen, _ = env.reset(seed=1)
+    assert set(seen) == {"slots", "globals"}
+    assert seen in env.observation_space
+    layout = env.get_wrapper_attr("layout")
+    assert seen["slots"].shape == (layout.num_slots, len(layout.slot_features))
+
+
 def test_both_wrappers_together_and_by_spec(config: Any) -> None:
     env = MaskInObservation(
         DictObservation(gym.make("sched_env/ContinuousBatching-v0", config=config))

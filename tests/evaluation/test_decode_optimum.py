@@ -95,6 +95,16 @@ def policy_return(env: Any, seed: int, policy: str) -> float:
     return total
 
 
+def test_the_optimum_of_an_episode_that_is_under_way_is_refused() -> None:
+    env = DecodeSchedulingEnv(SMALL)
+    _, info = env.reset(seed=0)
+    env.step(int(np.flatnonzero(info["action_mask"])[0]))
+    with pytest.raises(ConfigError, match=r"episode: 1; .* call env\.reset"):
+        find_optimum(env)
+    env.reset()
+    assert find_optimum(env).plan
+
+
 def test_too_many_states_are_refused() -> None:
     env = DecodeSchedulingEnv({"workload": {"num_requests": 9, "max_new_tokens": 6}})
     env.reset(seed=0)

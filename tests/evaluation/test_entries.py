@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
@@ -116,12 +117,21 @@ def test_traces_go_by_file_or_source():
         (check_loads, [1, 1.0], r"load '1\.0' is given twice"),
         (check_loads, [1e300], "is not possible"),
         (check_seeds, 10**9, "1000000000 seeds are too many"),
-        (check_seeds, [2**70], "is not possible"),
+        (check_seeds, [2**70], "is not allowed"),
         (check_seeds, 0, "0 seeds are not enough"),
         (check_seeds, -2, "-2 seeds are not enough"),
         (check_seeds, [], "no seeds"),
-        (check_seeds, [3, -1], "seed -1 is not possible"),
+        (check_seeds, [3, -1], "seed -1 is not allowed"),
         (check_seeds, [3, 3], "seed '3' is given twice"),
+        (check_loads, "0.8", r"loads is '0\.8': give numbers, such as \[0\.8, 1\]"),
+        (check_loads, ["0.8"], r"load '0\.8' is not possible"),
+        (check_loads, [True], "load True is not possible"),
+        (check_seeds, ["a"], "seed 'a' is not allowed"),
+        (check_seeds, "ab", "seeds is 'ab': give numbers"),
+        (check_seeds, 2.5, r"seeds is 2\.5: give numbers, such as 5 or"),
+        (check_seeds, [1.5], r"seed 1\.5 is not allowed"),
+        (check_seeds, True, "seeds is True"),
+        (check_seeds, np.array(3), r"seeds is array\(3\): give numbers"),
     ],
 )
 def test_what_cannot_be_evaluated(call, argument, message):
@@ -134,6 +144,10 @@ def test_loads_and_seeds():
     assert check_loads([0.8, None]) == (0.8, None)
     assert check_seeds(3) == (0, 1, 2)
     assert check_seeds([7, 5]) == (7, 5)
+    assert check_seeds(np.int64(2)) == (0, 1)
+    assert check_seeds(np.array([4, 2])) == (4, 2)
+    assert check_loads(np.float32(0.5)) == (0.5,)
+    assert check_loads(np.array([0.5, 1.0])) == (0.5, 1.0)
 
 
 def test_a_cell_says_where_it_is():

@@ -11,6 +11,7 @@ import pytest
 
 from sched_env.config.cost import AffineCost, TwoRegimeCost
 from sched_env.config.scheduler import SchedulerConfig
+from sched_env.errors import ConfigError
 from sched_env.evaluation.plots import can_plot
 from sched_env.evaluation.replay import (
     LATENCIES,
@@ -105,6 +106,11 @@ def test_what_cannot_finish_is_noted() -> None:
     replay = replay_run(_made_run(), small, COST)
     assert replay.num_unfinished > 0
     assert any("did not finish" in note for note in replay.notes)
+
+
+def test_a_replay_serves_in_order_of_arrival() -> None:
+    with pytest.raises(ConfigError, match="policy is 'priority': a replay serves in order of arr"):
+        replay_run(_made_run(), LIMITS.replace(policy="priority"), COST)
 
 
 @pytest.mark.skipif(not can_plot(), reason="matplotlib is not installed")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -134,6 +135,12 @@ def test_a_timeline_of_single_tokens_has_null_tpot(tmp_path):
         ({"loads": [0]}, SchedEnvError, "load 0 is not possible"),
         ({"seeds": 0}, SchedEnvError, "0 seeds are not enough"),
         ({"workers": 0}, SchedEnvError, "0 workers are not possible"),
+        ({"workers": 1.5}, SchedEnvError, r"1\.5 workers are not possible"),
+        ({"max_requests": 0}, SchedEnvError, "max_requests 0 is not possible"),
+        ({"max_requests": 2.5}, SchedEnvError, r"max_requests 2\.5 is not possible"),
+        ({"starvation_s": math.nan}, SchedEnvError, "starvation_s nan is not possible"),
+        ({"starvation_s": -5}, SchedEnvError, "starvation_s -5 is not possible: give 0 s or more"),
+        ({"starvation_s": "5"}, SchedEnvError, "starvation_s '5' is not possible"),
         ({"policies": ["fcfs", "fcfs"]}, SchedEnvError, "policy 'fcfs' is given twice"),
     ],
 )
@@ -212,6 +219,29 @@ def test_an_interrupted_evaluation_of_something_else_is_refused(tmp_path, table,
         with pytest.raises(SchedEnvError, match=message + r".*Name another folder, repeat"):
             evaluate(["fcfs"], [trace], load, 2, split="all", out_dir=tmp_path)
     assert (tmp_path / "results.partial.jsonl").read_bytes() == before
+
+
+def test_rows_of_other_step_times_under_the_same_path_are_not_mixed_in(
+    tmp_path, table, monkeypatch
+):
+    steps = tmp_path / "steps.csv"
+
+    def write(decode_ms):
+        steps.write_text(
+            "gpu,model,tp,precision,n_decode,ctx,prefill_tokens,prefill_past,ms,kind,source\n"
+            f"toy,toy,1,bf16,4,512,0,0,{decode_ms},composed,made\n"
+            "toy,toy,1,bf16,0,0,128,0,9,composed,made\n"
+            "toy,toy,1,bf16,4,512,128,0,11,composed,made\n"
+        )
+
+    write(5)
+    env = EnvConfig.from_mapping({"cost": {"path": str(steps), "kind": "table", "beyond": "count"}})
+    failing_from(2, KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(["fcfs"], [table], None, 2, env, split="all", out_dir=tmp_path / "out")
+    write(50)
+    with pytest.raises(SchedEnvError, match=r"cost_sha256 is .* there and"):
+        evaluate(["fcfs"], [table], None, 2, env, split="all", out_dir=tmp_path / "out")
 
 
 def test_rows_of_another_version_of_the_package_are_not_mixed_in(tmp_path, table, monkeypatch):

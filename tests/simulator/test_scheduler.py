@@ -55,6 +55,16 @@ def test_what_schedule_returns_is_a_copy() -> None:
     assert scheduler.request("a").output == (0,)
 
 
+def test_without_sample_fn_the_end_token_is_a_number_of_tokens() -> None:
+    scheduler = Scheduler(SchedulerConfig(), eos_token_id=2)
+    scheduler.add_request("a", 3, 9)
+    scheduler.add_request("b", 3, 2)
+    assert set(drain(scheduler)) == {"a", "b"}
+    assert scheduler.request("a").output == (0, 1, 2)
+    assert scheduler.request("a").finish_reason == "stop"
+    assert scheduler.request("b").finish_reason == "length"
+
+
 def test_sample_fn_is_called_in_batch_order_with_the_view_before_the_token() -> None:
     seen: list[tuple[Any, int, tuple[int, ...]]] = []
 

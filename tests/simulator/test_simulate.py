@@ -24,6 +24,7 @@ from sched_env.engine.records import (
     SHED,
     TIMED_OUT,
     TOO_LARGE,
+    WAITING,
 )
 from sched_env.errors import ConfigError, PolicyError, TraceError, UnknownNameError
 from sched_env.metrics.conservation import check_records, count_outcomes
@@ -307,3 +308,17 @@ def test_wrong_arguments_are_refused(table: RequestTable) -> None:
     classed = table.with_columns(service_class=np.full(250, 3))
     with pytest.raises(TraceError, match="service_class 3"):
         simulate(classed, "fcfs")
+
+
+def test_requests_that_a_cut_off_run_never_saw_are_what_they_would_have_been(table):
+    """Sums over classes and weights count all requests, arrived or not."""
+    env = env_with()
+    whole = simulate(table, "fcfs", env, seed=5).requests
+    cut = simulate(table, "fcfs", env, seed=5, until_s=6.0)
+    unseen = table.arrival_time_s > 6.0
+    drawn = ["service_class", "weight", "priority", "ttft_slo_s", "tpot_slo_s", "lone_prefill_s"]
+    for name in [*drawn, "predicted_output_tokens", "arrival_time_s", "stop_at_tokens", "row"]:
+        np.testing.assert_array_equal(cut.requests[name][unseen], whole[name][unseen])
+    assert set(cut.requests["service_class"][unseen]) == {0, 1, 2}
+    assert np.isnan(cut.requests["first_scheduled_s"][unseen]).all()
+    assert (cut.requests["status"][unseen] == WAITING).all()

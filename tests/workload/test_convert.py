@@ -48,7 +48,14 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         write_trace(five_requests().take([]), tmp_path / "t.csv")
     with pytest.raises(TraceError, match="cannot be written"):
         write_trace(five_requests(), tmp_path / "missing" / "t.csv")
+    with pytest.raises(TraceError, match=r"cannot be written: .*choose another path"):
+        write_trace(five_requests(), tmp_path / ("n" * 300 + ".csv"))
     (tmp_path / "dir.csv").mkdir()
     with pytest.raises(TraceError, match="is a folder"):
         write_trace(five_requests(), tmp_path / "dir.csv")
     assert [file.name for file in tmp_path.iterdir()] == ["dir.csv"]
+
+
+def test_a_name_as_long_as_a_file_may_have_is_written(tmp_path):
+    path = write_trace(five_requests(), tmp_path / ("n" * 251 + ".csv"))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]

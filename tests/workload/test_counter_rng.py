@@ -13,9 +13,10 @@ from sched_env.workload.counter_rng import mix, normal, uniform
 
 _VALUES = """
 from sched_env.workload.counter_rng import mix, normal, uniform
+from sched_env.config.service import DEFAULT_SERVICE_CLASSES
 from sched_env.workload.service_classes import (
-    default_service_classes, draw_class, draw_predicted_tokens, draw_slo_jitter)
-classes = default_service_classes()
+    draw_class, draw_predicted_tokens, draw_slo_jitter, service_class_array)
+classes = service_class_array(DEFAULT_SERVICE_CLASSES)
 for seed in (0, 1, -5, 2**63 - 1, 12345678901234567):
     for row in (0, 1, 7, 2**40, -3):
         print(repr(float(uniform(seed, row, 1))), repr(float(normal(seed, row, 3))),

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from sched_env.config.service import DEFAULT_SERVICE_CLASSES
 from sched_env.errors import ConfigError
 from sched_env.workload import (
     DEFAULT_SERVICE_CLASS_NAMES,
     SERVICE_CLASS,
-    default_service_classes,
     draw_class,
     draw_predicted_tokens,
     draw_slo_jitter,
     service_class_array,
 )
+
+DEFAULTS = service_class_array(DEFAULT_SERVICE_CLASSES)
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,16 @@ class _Class:
 
 
 def test_the_defaults():
-    classes = default_service_classes()
     assert DEFAULT_SERVICE_CLASS_NAMES == ("interactive", "standard", "batch")
-    assert classes["share"].tolist() == [0.3, 0.5, 0.2]
-    assert classes["weight"].tolist() == [4, 2, 1]
-    assert classes["ttft_slo_s"].tolist() == [0.8, 2.5, 10]
-    assert classes["tpot_slo_s"].tolist() == [0.05, 0.08, 0.15]
+    assert DEFAULTS["share"].tolist() == [0.3, 0.5, 0.2]
+    assert DEFAULTS["weight"].tolist() == [4, 2, 1]
+    assert DEFAULTS["ttft_slo_s"].tolist() == [0.8, 2.5, 10]
+    assert DEFAULTS["tpot_slo_s"].tolist() == [0.05, 0.08, 0.15]
     assert SERVICE_CLASS.isalignedstruct
 
 
 def test_classes_are_drawn_in_proportion_to_their_shares():
-    drawn = [draw_class(default_service_classes(), 5, row) for row in range(20000)]
+    drawn = [draw_class(DEFAULTS, 5, row) for row in range(20000)]
     assert np.bincount(drawn) / 20000 == pytest.approx([0.3, 0.5, 0.2], abs=0.015)
 
 
@@ -66,7 +67,7 @@ def test_class_jitter_and_prediction_of_a_row_are_independent():
     columns = np.array(
         [
             (
-                draw_class(default_service_classes(), 2, row),
+                draw_class(DEFAULTS, 2, row),
                 draw_slo_jitter(2, row),
                 draw_predicted_tokens(50, 0.5, 2, row),
             )

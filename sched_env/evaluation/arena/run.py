@@ -9,7 +9,7 @@ from typing import Any
 
 from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
 from sched_env.config import EnvConfig
-from sched_env.config.arena import ArenaConfig
+from sched_env.config.arena import ArenaConfig, condition_name
 from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows
 from sched_env.evaluation.cell import CellRunner, Setting
 from sched_env.evaluation.compare import Comparison, compare
@@ -38,7 +38,7 @@ class Condition:
     @property
     def name(self) -> str:
         """Return what its folder is called."""
-        return f"{self.kv_pool}_kv_{self.slo}_slo"
+        return condition_name(self.kv_pool, self.slo)
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,10 @@ from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import DecidingRun
 from sched_env.simulator.result import read_result
-from sched_env.simulator.simulate import DRAIN_FACTOR, seen_by
+from sched_env.simulator.simulate import cut_off_s, seen_by
 from sched_env.workload.table import RequestTable
 
 _STEPS_PER_CALL = 1_000_000
-_SHORTEST_WINDOW_S = 60.0
 _MEAN_CHANGES = 4.0
 _LEVER_SIGMA = 2.0
 _LUCK_SIGMA = 0.5
@@ -77,7 +76,7 @@ class LeveredRun:
     ) -> None:
         decider = resolve_policy(policy)
         self._table = table
-        until_s = DRAIN_FACTOR * max(float(table.arrival_time_s[-1]), _SHORTEST_WINDOW_S)
+        until_s = cut_off_s(table)
         if isinstance(decider, Heuristic):
             env = env.replace(scheduler=decider.on_server(env.scheduler))
             key: Any = decider

@@ -111,9 +111,10 @@ def clip_lengths(
     hash_ids: HashIds | None,
     max_model_len: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], HashIds | None]:
-    """Cut rows to ``prompt + output <= max_model_len``: the prompt to leave 1, then the output.
+    """Cut rows to ``prompt + output <= max_model_len``.
 
-    Neither count falls below 1; prefix ids past the shortened prompt go.
+    The output is cut to what the prompt leaves, at least 1, and the prompt to all but that 1.
+    Prefix ids past the shortened prompt go.
     """
     clipped = np.minimum(prompt, max_model_len - 1)
     if hash_ids is not None:

@@ -27,7 +27,8 @@ class ReadOptions:
         zero_tokens: rows without prompt or output (failures): ``drop`` them, ``keep_failed``
             (marked in ``RequestTable.failed``, zeros become 1), or ``refuse`` the file.
         max_model_len: longest prompt + output in tokens; ``None`` = no limit.
-        too_long: ``reject`` longer rows, or ``clip`` them (first the output, then the prompt).
+        too_long: ``reject`` longer rows, or ``clip`` them: the output is
+            cut to what the prompt leaves, at least 1, and the prompt to all but that 1.
         spread_resolution: spread arrivals of one clock tick evenly at random inside it.
         resolution_s: the clock tick in seconds; ``None`` = the format's, or as measured.
         arrival: draw the arrivals from this process in place of the file's.
