@@ -69,8 +69,8 @@ def _is_private(folder: Path) -> bool:
         return False
     if not hasattr(os, "getuid"):
         return True  # elsewhere the temporary folder is the user's own
-    is_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not is_others
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) != 0
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not is_open
 
 
 @functools.cache
@@ -82,16 +82,14 @@ def cache_folder(folder: str = "engine") -> Path | None:
     """
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     roots = [os.environ.get("SCHED_ENV_CACHE_DIR"), os.path.join(home, "sched-env")]
-    user = getattr(os, "getuid", lambda: "user")()
-    shared = Path(tempfile.gettempdir(), f"sched-env-{user}")
-    if _is_private(shared):
-        roots.append(str(shared))
     name = _source_hash(folder)
     for root in filter(None, roots):
         place = Path(root) / name
         if _is_writable(place):
             return place
-    return None
+    user = getattr(os, "getuid", lambda: "user")()
+    shared = Path(tempfile.gettempdir(), f"sched-env-{user}")
+    return shared / name if _is_private(shared) and _is_writable(shared / name) else None
 
 
 def compiled(function: _F) -> _F:

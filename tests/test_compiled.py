@@ -105,10 +105,13 @@ def test_a_file_in_the_way_is_not_writable(tmp_path):
 def test_a_shared_temporary_folder_that_others_may_write_to_is_not_used(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SCHED_ENV_CACHE_DIR", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(shared))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert cache_folder.__wrapped__() is not None
+    assert not list(shared.iterdir())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     place = cache_folder.__wrapped__()
     assert place is not None
     ours = place.parent

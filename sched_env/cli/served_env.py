@@ -26,6 +26,7 @@ _IDLE_HERE: Mapping[_Key, str] = {
     ("split",): "give --split",
     ("episode",): "whole traces are run, at the rate of --load",
 }
+"""What has no say in a command that takes an environment, and what has."""
 
 _IDLE_IN_ARENA: Mapping[_Key, str] = {
     **{("env", *key): why for key, why in _IDLE.items()},
@@ -35,6 +36,7 @@ _IDLE_IN_ARENA: Mapping[_Key, str] = {
     ("env", "scheduler", "num_blocks"): "give kv_pools.LABEL",
     ("env", "service", "slo_factor"): "give slo_factors.LABEL",
 }
+"""The same for an arena, whose conditions set more of its environment."""
 
 
 def served_env(name: str, overrides: Sequence[str]) -> EnvConfig:
