@@ -21,8 +21,8 @@ from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import DecidingRun
 from sched_env.simulator.result import read_result
-from sched_env.simulator.simulate import DRAIN_FACTOR, at_load, fcfs_capacity_rps
-from sched_env.workload.readers import read_trace
+from sched_env.simulator.simulate import at_load, cut_off_s, fcfs_capacity_rps
+from sched_env.workload.env_trace import read_env_trace
 from sched_env.workload.table import RequestTable
 
 _DECISIONS_PER_CALL = 1_000_000
@@ -65,8 +65,8 @@ class Condition:
 
     def world(self) -> World:
         """Return a server that is about to receive the piece."""
-        until_s = DRAIN_FACTOR * max(float(self.table.arrival_time_s[-1]), 60.0)
         key = resolve_policy(self.env.observation.screen)
+        until_s = cut_off_s(self.table)
         return run_world(
             self.env, self.table, key, seed=self.seed, until_s=until_s, count_itl=False
         )
@@ -87,9 +87,8 @@ class ScenarioSource:
     def __init__(self, env: EnvConfig, tuning: TuningConfig, split: str) -> None:
         self._tuning = tuning
         self._tables: list[RequestTable] = []
-        names = tuple(one.name for one in env.service.classes)
         for trace in env.trace:
-            table = read_trace(trace, service_class_names=names, seed=0).split(split)
+            table = read_env_trace(env, trace).split(split)
             if len(table) < 2:
                 raise TraceError(f"{trace}: one request in the {split} part; give a longer trace")
             self._tables += [stretched(table, stretch) for stretch in tuning.stretches]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +31,15 @@ from sched_env.engine.world import World
 from sched_env.errors import ConfigError, UnknownNameError
 from sched_env.policy.keys import Heuristic
 from sched_env.simulator.id_order import IdOrder
+from sched_env.simulator.request_arguments import (
+    can_be_hashed,
+    check_count,
+    check_hash_ids,
+    is_finite_number,
+)
+from sched_env.simulator.request_view import RequestView, Status
 from sched_env.workload.service_classes import SERVICE_CLASS
 
-Status = Literal["waiting", "running", "preempted", "finished", "rejected"]
-MOST_TOKENS = 2**30
-_LEAST_ID, _MOST_ID = -(2**63), 2**63 - 1
 _FIRST_ROWS = 64
 
 
@@ -53,38 +55,6 @@ _ORDERS = {
     "fcfs": Heuristic("fcfs", _added_first, static=True),
     "priority": Heuristic("priority", _by_priority, static=True),
 }
-
-
-@dataclass(frozen=True)
-class RequestView:
-    """A request as it stands.
-
-    Attributes:
-        request_id: As given to ``add_request``.
-        prompt_len: Prompt tokens.
-        num_computed_tokens: Tokens whose KV is in the cache. vLLM counts a token of a scheduled
-            batch at once; under ``rules="p07"`` it counts after the update.
-        num_tokens: Prompt and output tokens.
-        num_blocks: KV blocks held.
-        output: Output tokens so far; preemption never takes one away.
-        status: Where it is. P07 calls a preempted request waiting.
-        num_preemptions: How often it was preempted.
-        num_cached_tokens: Tokens that its last admission found in the prefix cache.
-        finish_reason: ``stop``, ``length``, ``max_model_len``, ``kv_capacity`` (alone and still out
-            of blocks), ``too_large`` (rejected: its prompt can never fit), ``no_progress`` (the run
-            could not move), or empty.
-    """
-
-    request_id: Hashable
-    prompt_len: int
-    num_computed_tokens: int
-    num_tokens: int
-    num_blocks: int
-    output: tuple[int, ...]
-    status: Status
-    num_preemptions: int
-    num_cached_tokens: int
-    finish_reason: str
 
 
 class _Batch(NamedTuple):
@@ -138,9 +108,9 @@ class Scheduler:
         if not (sample_fn is None or callable(sample_fn)):
             raise ConfigError(f"sample_fn is {sample_fn!r}: give a function of a RequestView")
         if hash_block_tokens is not None:
-            _check_count("hash_block_tokens", hash_block_tokens, 1)
+            check_count("hash_block_tokens", hash_block_tokens, 1)
         if eos_token_id is not None:
-            _check_count("eos_token_id", eos_token_id, 0)
+            check_count("eos_token_id", eos_token_id, 0)
         self.config = config or SchedulerConfig()
         self._sample = sample_fn or _count_outputs
         self._eos_token_id = eos_token_id
@@ -203,17 +173,17 @@ class Scheduler:
         Raises:
             ConfigError: A value is not allowed, or the id was used before.
         """
-        if not _can_be_hashed(request_id):
+        if not can_be_hashed(request_id):
             raise ConfigError(f"request id {request_id!r} cannot be hashed: give a text or number")
         if request_id in self._rows:
             raise ConfigError(f"request id {request_id!r} was added before: give each its own")
-        _check_count("prompt_len", prompt_len, 1)
-        _check_count("max_tokens", max_tokens, 1)
-        _check_count("eos_at", eos_at, 0)
+        check_count("prompt_len", prompt_len, 1)
+        check_count("max_tokens", max_tokens, 1)
+        check_count("eos_at", eos_at, 0)
         for name, value in (("priority", priority), ("arrival_time", arrival_time)):
-            if not _is_finite_number(value):
+            if not is_finite_number(value):
                 raise ConfigError(f"{name} is {value!r}: give a finite number")
-        _check_hash_ids(hash_ids)
+        check_hash_ids(hash_ids)
         row = len(self._ids)
         if row == self._world.row_capacity:
             self._world.grow_rows(2 * row)
@@ -379,7 +349,7 @@ class Scheduler:
         Raises:
             UnknownNameError: No request of that id was added.
         """
-        if not _can_be_hashed(request_id) or request_id not in self._rows:
+        if not can_be_hashed(request_id) or request_id not in self._rows:
             raise UnknownNameError("request", str(request_id), map(str, self._rows))
         return self._view(self._world.find(0, self._rows[request_id]))
 
@@ -413,39 +383,3 @@ def _victim_rule(config: SchedulerConfig) -> int:
 
 def _count_outputs(view: RequestView) -> int:
     return len(view.output)
-
-
-def _check_hash_ids(hash_ids: object) -> None:
-    is_list = isinstance(hash_ids, Sequence) and not isinstance(hash_ids, str | bytes)
-    is_array = isinstance(hash_ids, np.ndarray) and hash_ids.ndim == 1
-    if not (is_list or is_array) or not all(map(_is_hash_id, cast("Sequence[object]", hash_ids))):
-        raise ConfigError(f"hash_ids is {hash_ids!r}: give a list of whole numbers of 64 bits")
-
-
-def _is_hash_id(value: object) -> bool:
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
-    return is_whole and _LEAST_ID <= int(cast("int", value)) <= _MOST_ID
-
-
-def _can_be_hashed(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:  # a list, or a tuple of one
-        return False
-    return True
-
-
-def _is_finite_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float | np.integer | np.floating)
-    try:
-        return is_number and not isinstance(value, bool) and math.isfinite(value)
-    except (OverflowError, TypeError):  # an int beyond all floats, a span of time
-        return False
-
-
-def _check_count(name: str, value: object, lowest: int) -> None:
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or not lowest <= int(cast("int", value)) <= MOST_TOKENS:
-        raise ConfigError(
-            f"{name} is {value!r}: give a whole number from {lowest} to {MOST_TOKENS}"
-        )
