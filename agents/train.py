@@ -29,7 +29,7 @@ from sched_env.agents.checkpoint import (
     restore_model,
     save_checkpoint,
 )
-from sched_env.agents.cloning import clone
+from sched_env.agents.cloning import clone, pieces_of
 from sched_env.agents.conditions import condition_envs
 from sched_env.agents.export import (
     MaskedActor,
@@ -58,6 +58,7 @@ from sched_env.agents.tags import (
 from sched_env.agents.teachers import teachers_csv
 from sched_env.agents.validation import EpisodeEvaluation, SplitSimulation, validation_episodes
 from sched_env.config import ExperimentConfig
+from sched_env.config.tuning import TuningConfig
 from sched_env.env.build import read_tables
 from sched_env.errors import ConfigError, MissingExtraError
 from sched_env.evaluation.entries import check_loads
@@ -149,7 +150,8 @@ def train(
             not possible, or another run writes to the folder; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
-    if experiment.polish_iterations and find_spec("cmaes") is None:
+    is_polished = experiment.polish_iterations or experiment.cloning.polish_iterations
+    if is_polished and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     path = Path(run_dir)
     is_started = RunFolder(path).config_file.exists()
@@ -366,7 +368,11 @@ class TrainingRun:
         policy = ExportedPolicy(card, exported_weights(actor, prior))
         trained = MaskedActor(actor, prior)
         if self.experiment.polish_iterations:
-            policy = self._polished(policy)
+            policy = self._polished(
+                policy,
+                self.experiment.tuning.replace(iterations=self.experiment.polish_iterations),
+                self.folder.polish_file,
+            )
         if self.experiment.cloning.pieces:
             policy = self._cloned(policy)
         if self.experiment.polish_iterations or self.experiment.cloning.pieces:
@@ -404,30 +410,31 @@ class TrainingRun:
 
     def _cloned(self, policy: ExportedPolicy) -> ExportedPolicy:
         """Return the policy after it has learned from a teacher for each condition."""
-        experiment = self.experiment
+        experiment, cloning = self.experiment, self.experiment.cloning
         tuning, conditions = experiment.tuning, experiment.conditions
+        if cloning.polish_iterations:
+            longer = pieces_of(cloning, tuning).replace(iterations=cloning.polish_iterations)
+            policy = self._polished(policy, longer, self.folder.second_polish_file)
         tuning = tuning.replace(
             slo_factors=conditions.slo_factors, kv_factors=conditions.kv_factors
         )
-        result = clone(policy, experiment.env, tuning, experiment.seed, experiment.cloning)
+        result = clone(policy, experiment.env, tuning, experiment.seed, cloning)
         write_text(self.folder.teachers_file, teachers_csv(result.teachers))
         return result.policy
 
-    def _polished(self, policy: ExportedPolicy) -> ExportedPolicy:
-        """Return the policy after the search that ends the training; write how that went."""
+    def _polished(self, policy: ExportedPolicy, tuning: TuningConfig, file: Path) -> ExportedPolicy:
+        """Return the policy after a search; write how that went."""
         experiment = self.experiment
         looks: list[Look] = []
 
         def show(_: int, look: Look) -> None:
             if looks[-1:] != [look]:
                 looks.append(look)
-                write_text(self.folder.polish_file, looks_csv(looks))
+                write_text(file, looks_csv(looks))
             self.episodes.latest[POLISH_TAG] = look.validation_goodput
             self._report(self.model.num_timesteps)
 
-        tuning = experiment.tuning.replace(
-            iterations=experiment.polish_iterations, step_size=experiment.polish_step_size
-        )
+        tuning = tuning.replace(step_size=experiment.polish_step_size)
         result = polish(policy, experiment.env, tuning, experiment.seed, show, experiment.objective)
-        write_text(self.folder.polish_file, looks_csv(result.looks))
+        write_text(file, looks_csv(result.looks))
         return result.policy
