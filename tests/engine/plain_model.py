@@ -74,6 +74,10 @@ class PlainRules:
     skip_ahead: int = 0
 
 
+LOOKED_AT = 32
+"""Waiting requests among which one is looked for that may pass another."""
+
+
 @dataclass
 class PlainBatch:
     """What a batch holds: request, its tokens, and whether they bring an output token."""
@@ -254,8 +258,8 @@ class PlainScheduler:
     # Admission
 
     def serve_waiting(self) -> None:
-        index, held_back = 0, 0
-        while index < len(self.waiting):
+        index, held_back, last = 0, 0, LOOKED_AT
+        while index < min(len(self.waiting), last):
             head = self.waiting[index]
             if head.in_flight:
                 index, held_back = index + 1, held_back + 1
@@ -268,6 +272,7 @@ class PlainScheduler:
                 self.admit(head, n, found)
             elif self.rules.preemptive and self.evict_for(head):
                 index = self.waiting.index(head)
+                last += 1
             elif n == 0 or head.passed >= self.rules.skip_ahead:
                 break
             else:

@@ -193,27 +193,49 @@ class Stall:
         return self.steps
 
 
+def run_both(pair: Pair, rng: np.random.Generator, most_requests: int) -> bool:
+    """Serve random requests in both; tell whether the plain model stopped moving."""
+    rules = pair.plain.rules
+    count = int(rng.integers(2, most_requests))
+    requests = [random_request(rng, i, rules) for i in range(count)]
+    # Not in the order of arrival, and ids do not follow it either.
+    rng.shuffle(requests)
+    stall = Stall()
+    while (requests or not is_over(pair)) and stall.count(pair.plain) < 64:
+        while requests and rng.random() < 0.4:
+            pair.add(requests.pop())
+        pair.step()
+        pair.compare()
+    if stall.steps < 64:
+        pair.compare_requests()
+        assert pair.ours.blocks_used == 0
+    return stall.steps == 64
+
+
 @pytest.mark.parametrize("batch", range(20))
 def test_random_workloads_run_as_in_the_plain_model(batch: int) -> None:
     num_stalled = 0
     for number in range(100):
         rng = np.random.default_rng([batch, number])
-        pair = Pair.of(*random_rules(rng))
-        rules = pair.plain.rules
-        requests = [random_request(rng, i, rules) for i in range(int(rng.integers(2, 12)))]
-        # Not in the order of arrival, and ids do not follow it either.
-        rng.shuffle(requests)
-        stall = Stall()
-        while (requests or not is_over(pair)) and stall.count(pair.plain) < 64:
-            while requests and rng.random() < 0.4:
-                pair.add(requests.pop())
-            pair.step()
-            pair.compare()
-        if stall.steps < 64:
-            pair.compare_requests()
-            assert pair.ours.blocks_used == 0
-        num_stalled += stall.steps == 64
+        num_stalled += run_both(Pair.of(*random_rules(rng)), rng, most_requests=12)
     assert num_stalled < 5
+
+
+@pytest.mark.parametrize("batch", range(3))
+def test_long_queues_in_which_many_evict_run_as_in_the_plain_model(batch: int) -> None:
+    num_stalled = 0
+    for number in range(20):
+        rng = np.random.default_rng([99, batch, number])
+        name, rules = random_rules(rng)
+        rules = replace(
+            rules,
+            preemptive=True,
+            skip_ahead=int(rng.integers(0, 30)),
+            seats=int(rng.integers(1, 4)),
+            active=None,
+        )
+        num_stalled += run_both(Pair.of(name, rules), rng, most_requests=80)
+    assert num_stalled < 2
 
 
 class SchedulerMachine(RuleBasedStateMachine):
