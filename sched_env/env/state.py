@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sched_env.config import ConfigModel
 from sched_env.config.model import LARGEST_SIZE
 from sched_env.errors import ConfigError, did_you_mean
-from sched_env.simulator.simulate import check_seed, is_number
+from sched_env.simulator.number_checks import is_number, is_whole
+from sched_env.simulator.simulate import check_seed
 
 _OPTIONS = ("trace_offset", "warmup_s")
 _IDENTITY = "configuration"
@@ -27,7 +28,7 @@ def server_seeds(seed: int | Sequence[int | None], num_envs: int) -> list[int | 
         ConfigError: A seed is negative, not a whole number, or their number is wrong.
     """
     seeds: list[Any]
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+    if is_whole(seed):
         seeds = [int(seed) + index for index in range(num_envs)]
     elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
         seeds = list(seed)
@@ -47,8 +48,7 @@ def check_number(name: str, value: Any) -> None:
     Raises:
         ConfigError: It is not a whole number above 0, or too large for the core.
     """
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_whole and 1 <= value <= LARGEST_SIZE):
+    if not (is_whole(value) and 1 <= value <= LARGEST_SIZE):
         raise ConfigError(
             f"{name} {value!r} is not allowed: give a whole number from 1 to {LARGEST_SIZE}"
         )

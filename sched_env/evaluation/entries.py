@@ -13,7 +13,8 @@ from sched_env.errors import SchedEnvError
 from sched_env.evaluation.fingerprints import function_sha256, weights_sha256
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.registry import resolve_policy
-from sched_env.simulator.simulate import check_load_alone, check_seed, is_number, is_whole
+from sched_env.simulator.number_checks import is_number, is_whole
+from sched_env.simulator.simulate import check_load_alone, check_seed
 from sched_env.workload import RequestTable
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from sched_env.evaluation.results import EvaluationResult, write_results
 from sched_env.metrics.fairness import STARVATION_S
 from sched_env.metrics.summary import Row
 from sched_env.simulator.live import with_estimate
-from sched_env.simulator.simulate import is_number, is_whole
+from sched_env.simulator.number_checks import is_number, is_whole
 from sched_env.workload.table import SPLITS
 
 LOADS = (0.8, 1.0, 1.3)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from sched_env.errors import ConfigError
+from sched_env.simulator.number_checks import is_number, is_whole
 
 MOST_TOKENS = 2**30
 _LEAST_ID, _MOST_ID = -(2**63), 2**63 - 1
@@ -27,8 +28,7 @@ def check_hash_ids(hash_ids: object) -> None:
 
 
 def _is_hash_id(value: object) -> bool:
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
-    return is_whole and _LEAST_ID <= int(cast("int", value)) <= _MOST_ID
+    return is_whole(value) and _LEAST_ID <= value <= _MOST_ID
 
 
 def can_be_hashed(value: object) -> bool:
@@ -42,11 +42,7 @@ def can_be_hashed(value: object) -> bool:
 
 def is_finite_number(value: Any) -> bool:
     """Tell whether a value is a finite number, Python's or NumPy's, and no flag."""
-    is_number = isinstance(value, int | float | np.integer | np.floating)
-    try:
-        return is_number and not isinstance(value, bool) and math.isfinite(value)
-    except (OverflowError, TypeError):  # an int beyond all floats, a span of time
-        return False
+    return is_number(value) and math.isfinite(value)
 
 
 def check_count(name: str, value: object, lowest: int) -> None:
@@ -55,8 +51,7 @@ def check_count(name: str, value: object, lowest: int) -> None:
     Raises:
         ConfigError: It is not a whole number from ``lowest`` to ``MOST_TOKENS``.
     """
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or not lowest <= int(cast("int", value)) <= MOST_TOKENS:
+    if not (is_whole(value) and lowest <= value <= MOST_TOKENS):
         raise ConfigError(
             f"{name} is {value!r}: give a whole number from {lowest} to {MOST_TOKENS}"
         )

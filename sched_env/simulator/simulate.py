@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TypeGuard, cast
+from typing import cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import AskingRun, DecidingRun
 from sched_env.simulator.live import check_live, shared_executor, with_estimate
+from sched_env.simulator.number_checks import is_number, is_whole
 from sched_env.simulator.result import SimulationResult, read_result
 from sched_env.workload.table import RequestTable
 
@@ -247,18 +248,6 @@ def check_load_alone(load: float) -> None:
             f"load {shown} is not possible: give a number from {LEAST_LOAD:g} to {MOST_LOAD:g}, "
             "such as 0.8; 1.0 is the rate that fcfs can drain"
         )
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    """Tell whether it is a whole number, NumPy's included."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether it is a number that a float can be."""
-    if is_whole(value):
-        return abs(int(value)) < 2**1023
-    return isinstance(value, float | np.floating)
 
 
 def check_capacity(table: RequestTable, capacity_rps: float) -> None:
