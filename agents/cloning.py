@@ -28,14 +28,11 @@ from sched_env.agents.score_search.scenarios import (
 )
 from sched_env.agents.score_search.search import VALIDATION_DRAW
 from sched_env.agents.teachers import (
-    NUM_TRIALS,
     TaughtCondition,
     Teacher,
     best_teachers,
-    least_computed,
     serve_together,
     taught_conditions,
-    teachers_of,
 )
 from sched_env.agents.widening import shown, widened
 from sched_env.config import EnvConfig
@@ -46,7 +43,7 @@ from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import Decider
 from sched_env.simulator.simulate import seen_by
 
-NUM_ROUNDS = 3
+NUM_ROUNDS = 5
 
 _NUM_EPOCHS = 6
 _MINIBATCH_SIZE = 512
@@ -70,6 +67,12 @@ class States(NamedTuple):
     masks: NDArray[np.bool_]
     actions: NDArray[np.int64]
     victims: NDArray[np.int64]
+
+    def at(self, rows: NDArray[np.int64]) -> States:
+        """Return the states in these rows."""
+        return States(
+            self.observations[rows], self.masks[rows], self.actions[rows], self.victims[rows]
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def clone(
     Args:
         policy: The network to begin with, which is also what some of the teachers vary.
         env: Traces, server and clients.
-        tuning: Loads, SLO tightness, KV pools and sizes of pieces.
+        tuning: Loads, SLO tightness, KV pools and validation scenarios.
         seed: Draws the pieces and the minibatches.
         cloning: Pieces, stretches, and what else it is to have.
 
@@ -134,35 +137,44 @@ def clone(
         TraceError: A trace cannot be read or is too short.
     """
     given, specialist = policy, None
-    policy = shown(policy, cloning.num_waiting_slots)
+    policy = shown(policy, cloning.num_waiting_slots, cloning.num_running_slots)
     if cloning.prior is not None:
         policy, specialist = around_score(policy, prior_score(cloning.prior)), policy
     if cloning.hidden_size is not None:
         policy = widened(policy, cloning.hidden_size, seed)
-    choices = teachers_of(policy, specialist)
+    tuning = pieces_of(cloning, tuning)
     tuned = tuning.replace(stretches=cloning.stretches)
     conditions = taught_conditions(seen_by(policy, env), tuned)
+    trials = best_teachers(policy, specialist, conditions, seed)
     lessons = [
         _Lesson(one, teacher, _share(one, cloning))
-        for one, teacher in zip(conditions, best_teachers(choices, conditions, seed), strict=True)
+        for one, teacher in zip(conditions, trials.teachers, strict=True)
     ]
-    student, states = _learned(policy, lessons, seed)
-    agreed = student.act(states.observations, states.masks) == states.actions
+    student, visited = _learned(policy, lessons, seed)
     looks = _looks(env, tuning, seed, (given, student))
-    num_runs = len(conditions) * NUM_TRIALS * len(choices) + 2 * tuning.validation_scenarios
+    num_runs = 2 * tuning.validation_scenarios
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
     kept = student if looks[1] > looks[0] else given
     training = {
         **kept.card.training,
-        "clone_states": len(states.actions),
-        "clone_agreement": float(np.mean(agreed)),
-        "clone_requests": num_runs * tuning.requests_per_scenario,
+        "clone_states": sum(len(states.actions) for states in visited),
+        "clone_agreement": _agreement(student, visited),
+        "clone_requests": trials.num_requests + num_runs * tuning.requests_per_scenario,
         "validation_goodput_before_cloning": looks[0],
         "validation_goodput": max(looks),
     }
     card = kept.card.model_copy(update={"training": training})
-    teachers = tuple(lesson.teacher for lesson in lessons)
-    return CloneResult(ExportedPolicy(card, kept.weights), teachers, looks)
+    return CloneResult(ExportedPolicy(card, kept.weights), tuple(trials.teachers), looks)
+
+
+def pieces_of(cloning: CloningConfig, tuning: TuningConfig) -> TuningConfig:
+    """Return a search that is shown what the cloning is, on pieces as long as it learns on."""
+    changed = {
+        "num_waiting_slots": cloning.num_waiting_slots,
+        "num_running_slots": cloning.num_running_slots,
+        "requests_per_scenario": cloning.requests_per_piece,
+    }
+    return tuning.replace(**{key: count for key, count in changed.items() if count is not None})
 
 
 def _share(condition: TaughtCondition, cloning: CloningConfig) -> int:
@@ -174,31 +186,51 @@ def _share(condition: TaughtCondition, cloning: CloningConfig) -> int:
 
 def _learned(
     policy: ExportedPolicy, lessons: Sequence[_Lesson], seed: int
-) -> tuple[ExportedPolicy, States]:
-    """Return the network that has learned the lessons, and all states that it learned from."""
-    victims = least_computed(policy)
+) -> tuple[ExportedPolicy, list[States]]:
+    """Return the network that has learned the lessons, and the states of each."""
     first_victim = policy.num_actions - policy.card.observation.num_running_slots
     torch.manual_seed(seed)
     actor, student = torch_actor(policy), None
     visited: list[States] = []
-    states = None
     for round_ in range(NUM_ROUNDS):
         for condition, teacher, num_pieces in lessons:
             pieces = condition.source.draw(num_pieces, seed, _FIRST_DRAW + round_)
-            notes = _Recorder(teacher.policy, student or teacher.policy, victims, first_victim)
+            rule = teacher.rule
+            notes = _Recorder(rule.policy, student or rule.policy, rule.victims, first_victim)
             serve_together(pieces, notes)
             visited.append(_joined(notes.rows))
-        states = _joined(visited)
-        _imitate(actor, states, first_victim)
+        _imitate(actor, visited, first_victim)
         weights = {**policy.weights, **exported_weights(actor.actor, actor.prior)}
         student = ExportedPolicy(policy.card, weights)
     assert student is not None
-    assert states is not None
-    return student, states
+    return student, visited
 
 
 def _joined(parts: Sequence[States]) -> States:
     return States(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _some(parts: Sequence[States], starts: NDArray[np.int64], rows: NDArray[np.int64]) -> States:
+    """Return the states that stand in these rows of all parts, one after another.
+
+    Joined, the parts would take their memory, which is gigabytes, twice for a while.
+
+    Args:
+        parts: The states.
+        starts: int64 (len(parts),), rows before each of them.
+        rows: int64 (num_rows,).
+    """
+    homes = np.searchsorted(starts, rows, side="right") - 1
+    found = [parts[home].at(rows[homes == home] - starts[home]) for home in np.unique(homes)]
+    return _joined(found).at(np.argsort(np.argsort(homes, kind="stable"), kind="stable"))
+
+
+def _agreement(student: ExportedPolicy, visited: Sequence[States]) -> float:
+    """Return in how many of the states the student does what the teacher would do."""
+    agreed = [
+        student.act(states.observations, states.masks) == states.actions for states in visited
+    ]
+    return float(np.mean(np.concatenate(agreed)))
 
 
 def _looks(
@@ -213,22 +245,23 @@ def _looks(
     return looks
 
 
-def _imitate(actor: Any, states: States, first_victim: int) -> None:
+def _imitate(actor: Any, visited: Sequence[States], first_victim: int) -> None:
     """Move the actor's logits towards the teachers' actions, by cross-entropy."""
-    observations, masks, actions, victims = (torch.from_numpy(array) for array in states)
-    count = len(actions)
+    lengths = [len(states.actions) for states in visited]
+    starts, count = np.cumsum([0, *lengths[:-1]]), sum(lengths)
     num_steps = max(_NUM_EPOCHS * count // _MINIBATCH_SIZE, 1)
     actor.train()
     optimizer = torch.optim.Adam(actor.actor.parameters(), lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, num_steps)
     for _ in range(num_steps):
-        rows = torch.randint(count, (min(_MINIBATCH_SIZE, count),))
-        logits = actor(observations[rows], masks[rows])
-        loss = cross_entropy(logits, actions[rows])
-        someone = victims[rows] != _NOBODY
+        rows = torch.randint(count, (min(_MINIBATCH_SIZE, count),)).numpy()
+        observations, masks, actions, victims = map(torch.from_numpy, _some(visited, starts, rows))
+        logits = actor(observations, masks)
+        loss = cross_entropy(logits, actions)
+        someone = victims != _NOBODY
         if bool(someone.any()):
             among = logits[someone, first_victim:]
-            loss = loss + cross_entropy(among, victims[rows][someone] - first_victim)
+            loss = loss + cross_entropy(among, victims[someone] - first_victim)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -8,6 +8,7 @@
         events.out.tfevents* TensorBoard; baselines/<name>/ those of policies to compare with
         progress.csv         one row an update
         polish.csv           one row a look of the search after PPO, if there was one
+        second_polish.csv    the same of the search just before the cloning
         teachers.csv         one row a condition: who taught the policy at the end, if anybody did
         checkpoints/         the newest states to continue from
         policy/              the exported policy
@@ -57,6 +58,11 @@ class RunFolder:
     def polish_file(self) -> Path:
         """Return the path of the table with one row a look of the search that ended it."""
         return self.path / "polish.csv"
+
+    @property
+    def second_polish_file(self) -> Path:
+        """Return the path of the same table of the search just before the cloning."""
+        return self.path / "second_polish.csv"
 
     @property
     def teachers_file(self) -> Path:

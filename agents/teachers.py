@@ -1,11 +1,18 @@
 """Teachers: who serves best under each condition, by trial on the training split.
 
 A condition is a trace, its lengths as recorded or stretched, an SLO tightness and a KV pool.
-Whoever does best on some pieces of it teaches there: the policy as it is, or at the full prefill
-level, or another that is given as specialist, or weighted shortest job first at the full level.
-Two of them are tried as patient ones too, which admit nobody but the request with least slack, and
-keep what is free for it until it fits: where small requests keep coming, a large one would find no
-room. All of them preempt the request that has computed least, for that throws least away.
+Whoever does best on some pieces of it teaches there.
+
+Where lengths are as recorded, *at home*, one of three teaches: the specialist, which is the network
+that was polished there, with the prefill levels that it wants or at the full one, and a *patient*
+policy, which admits nobody but the request with least slack, and keeps what is free for it until it
+fits: where small requests keep coming, a large one would find no room. They are compared on long
+pieces, for what ruins a window may win a piece that ends before the queue has grown.
+
+Where lengths are stretched, the policy itself teaches unless another surely does better: itself at
+the full level, the specialist, or one of three that preempt *by turns* whoever is furthest ahead of
+its TPOT SLO, for where long outputs share little memory, that serves more of them. All others
+preempt the request that has computed least, for that throws least away.
 """
 
 from __future__ import annotations
@@ -30,7 +37,10 @@ from sched_env.simulator.deciding_run import Decider, run_together
 from sched_env.simulator.result import read_result
 
 NUM_TRIALS = 12
-"""Pieces of the training split on which the teachers of one condition are compared."""
+"""Pieces of the training split on which the teachers of a stretched condition are compared."""
+
+NUM_HOME_TRIALS = 20
+"""Pieces on which those of a condition with lengths as recorded are, each `LONG` times as long."""
 
 OWN_RULE = "own"
 """Name of the policy itself among the teachers."""
@@ -39,10 +49,23 @@ SPECIALIST = "specialist"
 """Name of another policy among the teachers."""
 
 GREEDY = "weighted_sjf"
-"""Name of the rule that admits whatever fits, shortest weighted job first."""
+"""Name of the rule that admits whatever fits, shortest weighted job first, at the full level."""
 
 PATIENT = "patient"
 """What stands before the name of who waits for the request with least slack to fit."""
+
+FULL = "full"
+"""What stands behind the name of who takes the full prefill level, whatever it wants."""
+
+TURNS = "turns"
+"""What stands behind the name of who preempts the request furthest ahead of its TPOT SLO."""
+
+LONG = 3
+"""How many times as long those pieces are: what ruins a window may win a piece."""
+
+NUM_CANDIDATES = 24
+"""Requests, of those that come first in the queue's own order, one of whom a patient teacher waits
+for: who waits for any of all waits for those that cost most."""
 
 _CHOICE_DRAW = 2**30
 _SURE = 1.5
@@ -104,6 +127,8 @@ class LeastSlack:
 class HeadOfLine:
     """Decides as another does, but admits nobody but the first of an order, once it is legal.
 
+    Only the `NUM_CANDIDATES` requests that are shown first come into question.
+
     Attributes:
         base: Who decides.
         order: Whose turn it is to be admitted.
@@ -119,6 +144,7 @@ class HeadOfLine:
         first = self.seen.num_levels
         last = first + self.seen.num_waiting_slots
         present = waiting_slots(self.seen, observations, "present")[0] > 0.0
+        present[:, NUM_CANDIDATES:] = False
         order = self.order.logits(observations, masks)[:, first:last]
         head = np.where(present, order, -np.inf).argmax(axis=1)
         left = masks.copy()
@@ -145,11 +171,25 @@ class TaughtCondition(NamedTuple):
 
     Attributes:
         source: Its pieces of the training split.
+        trials: Those on which teachers are compared.
         stretch: What the lengths of the trace are multiplied by.
     """
 
     source: ScenarioSource
+    trials: ScenarioSource
     stretch: StretchConfig
+
+
+class Rule(NamedTuple):
+    """Who may teach.
+
+    Attributes:
+        policy: What decides.
+        victims: Whom it preempts, wherever somebody may be.
+    """
+
+    policy: Decider
+    victims: Scores
 
 
 @dataclass(frozen=True)
@@ -159,115 +199,170 @@ class Teacher:
     Attributes:
         env: The condition.
         stretch: What the lengths of its trace are multiplied by.
-        rule: Name of what decides, as in `teachers_of`.
-        policy: What decides.
-        gain: Its weighted goodput over that of the policy itself, on the training pieces.
+        name: Name of the rule.
+        rule: What decides.
+        gain: Its weighted goodput over that of the first that was tried, on the same pieces.
     """
 
     env: EnvConfig
     stretch: StretchConfig
-    rule: str
-    policy: Decider
+    name: str
+    rule: Rule
     gain: float
 
 
+class Trials(NamedTuple):
+    """How the teachers of some conditions were found.
+
+    Attributes:
+        teachers: One for each condition.
+        num_requests: What was simulated for it.
+    """
+
+    teachers: list[Teacher]
+    num_requests: int
+
+
 def taught_conditions(env: EnvConfig, tuning: TuningConfig) -> list[TaughtCondition]:
-    """Return every trace, at every stretch, SLO tightness and KV pool.
+    """Return every trace, at every stretch, SLO tightness and KV pool; those at home come first.
 
     Raises:
         TraceError: A trace cannot be read or is too short.
     """
-    return [
-        TaughtCondition(
-            ScenarioSource(
-                env.replace(trace=(trace,)),
-                tuning.replace(
-                    slo_factors=(slo_factor,), kv_factors=(kv_factor,), stretches=(stretch,)
-                ),
-                "train",
-            ),
-            stretch,
-        )
-        for stretch in tuning.stretches
-        for trace in env.trace
-        for slo_factor in tuning.slo_factors
-        for kv_factor in tuning.kv_factors
-    ]
+    conditions = []
+    for stretch in sorted(tuning.stretches, key=lambda one: one.is_stretch):
+        for trace in env.trace:
+            for slo_factor in tuning.slo_factors:
+                for kv_factor in tuning.kv_factors:
+                    one = tuning.replace(
+                        slo_factors=(slo_factor,), kv_factors=(kv_factor,), stretches=(stretch,)
+                    )
+                    length = one.requests_per_scenario * (1 if stretch.is_stretch else LONG)
+                    source, trials = (
+                        ScenarioSource(env.replace(trace=(trace,)), drawn, "train")
+                        for drawn in (one, one.replace(requests_per_scenario=length))
+                    )
+                    conditions.append(TaughtCondition(source, trials, stretch))
+    return conditions
 
 
-def least_computed(policy: ExportedPolicy) -> ExportedPolicy:
-    """Return what prefers the victim with the fewest computed tokens, shown what ``policy`` is."""
-    preempt = {"computed": -1.0}
-    return linear_score("victims", admit={}, preempt=preempt, layout=policy.card.observation)
-
-
-def teachers_of(
+def home_teachers(
     policy: ExportedPolicy, specialist: ExportedPolicy | None = None
-) -> dict[str, Decider]:
-    """Return who may teach a policy, by name, the policy itself first.
+) -> dict[str, Rule]:
+    """Return who may teach a policy where lengths are as recorded, by name.
+
+    Args:
+        policy: Who is to learn.
+        specialist: Another that may teach, shown what the policy is shown; the policy itself where
+            there is none.
+    """
+    name, base = (OWN_RULE, policy) if specialist is None else (SPECIALIST, specialist)
+    return {
+        name: _rule(base),
+        f"{name} {FULL}": _rule(base, full=True),
+        f"{PATIENT} {OWN_RULE}": _rule(policy, patient=True),
+    }
+
+
+def stretched_teachers(
+    policy: ExportedPolicy, specialist: ExportedPolicy | None = None
+) -> dict[str, Rule]:
+    """Return who may teach a policy where lengths are stretched, by name, the policy itself first.
 
     Args:
         policy: Who is to learn.
         specialist: Another that may teach, shown what the policy is shown.
     """
-    seen, victims = policy.card.observation, least_computed(policy)
-
-    def variant(base: ExportedPolicy, level: Scores | None = None) -> Decider:
-        parts: dict[Part, Scores] = {"victims": victims}
-        if level is not None:
-            parts["level"] = level
-        return PartsPolicy(base.name, base, parts)
-
     greedy = linear_score(
-        GREEDY, admit={"density": 5.0}, preempt={}, layout=seen, screen=policy.card.screen
+        GREEDY,
+        admit={"density": 5.0},
+        preempt={},
+        layout=policy.card.observation,
+        screen=policy.card.screen,
     )
-    full = seen.prefill_levels[-1]
-    made: dict[str, Decider] = {
-        OWN_RULE: variant(policy),
-        f"level {full:g}": variant(policy, level=FixedLevel(seen.prefill_levels, full)),
-        GREEDY: variant(greedy),
+    rules = {
+        OWN_RULE: _rule(policy),
+        f"{OWN_RULE} {FULL}": _rule(policy, full=True),
+        f"{GREEDY} {TURNS}": _rule(greedy, turns=True),
+        f"{PATIENT} {GREEDY} {TURNS}": _rule(greedy, patient=True, turns=True),
+        f"{PATIENT} {OWN_RULE} {FULL} {TURNS}": _rule(policy, full=True, patient=True, turns=True),
     }
-    for name in (OWN_RULE, GREEDY):
-        made[f"{PATIENT} {name}"] = HeadOfLine(made[name], LeastSlack(seen), seen)
     if specialist is not None:
-        made[SPECIALIST] = variant(specialist)
-    return made
+        rules[SPECIALIST] = _rule(specialist)
+        rules[f"{SPECIALIST} {FULL}"] = _rule(specialist, full=True)
+    return rules
+
+
+def _rule(
+    base: ExportedPolicy, *, full: bool = False, patient: bool = False, turns: bool = False
+) -> Rule:
+    seen = base.card.observation
+    preempt = {"tpot_slack": 1.0} if turns else {"computed": -1.0}
+    victims = linear_score("victims", admit={}, preempt=preempt, layout=seen)
+    parts: dict[Part, Scores] = {"victims": victims}
+    if full:
+        parts["level"] = FixedLevel(seen.prefill_levels, seen.prefill_levels[-1])
+    decider: Decider = PartsPolicy(base.name, base, parts)
+    if patient:
+        decider = HeadOfLine(decider, LeastSlack(seen), seen)
+    return Rule(decider, victims)
 
 
 def best_teachers(
-    choices: Mapping[str, Decider], conditions: Sequence[TaughtCondition], seed: int
-) -> list[Teacher]:
-    """Return who does best on pieces of each condition; the first where nobody surely does better.
+    policy: ExportedPolicy,
+    specialist: ExportedPolicy | None,
+    conditions: Sequence[TaughtCondition],
+    seed: int,
+) -> Trials:
+    """Return who does best on pieces of each condition; those at home come first.
 
-    Sure is a mean gain of some standard errors.
+    At home that is whoever has the highest mean, on stretched traces the policy itself unless
+    another gains some standard errors.
+
+    Args:
+        policy: Who is to learn.
+        specialist: Another that may teach.
+        conditions: Where.
+        seed: Draws the pieces.
     """
-    pieces = [one.source.draw(NUM_TRIALS, seed, _CHOICE_DRAW) for one in conditions]
+    at_home = [one for one in conditions if not one.stretch.is_stretch]
+    elsewhere = [one for one in conditions if one.stretch.is_stretch]
+    home = _tried(home_teachers(policy, specialist), at_home, seed, NUM_HOME_TRIALS, 0.0)
+    rest = _tried(stretched_teachers(policy, specialist), elsewhere, seed, NUM_TRIALS, _SURE)
+    return Trials([*home.teachers, *rest.teachers], home.num_requests + rest.num_requests)
+
+
+def _tried(
+    choices: Mapping[str, Rule],
+    conditions: Sequence[TaughtCondition],
+    seed: int,
+    num_trials: int,
+    num_errors: float,
+) -> Trials:
+    """Return whose gain over the first choice is highest, less so many standard errors."""
+    pieces = [one.trials.draw(num_trials, seed, _CHOICE_DRAW) for one in conditions]
     together = [piece for few in pieces for piece in few]
     goodputs = {
-        name: np.array([goodput_weighted(one) for one in serve_together(together, decider)])
-        for name, decider in choices.items()
+        name: np.array([goodput_weighted(one) for one in serve_together(together, rule.policy)])
+        for name, rule in choices.items()
     }
-    gains = {
-        name: (found - goodputs[next(iter(choices))]).reshape(len(conditions), NUM_TRIALS)
-        for name, found in goodputs.items()
-    }
-    found = []
+    first = goodputs[next(iter(choices))]
+    gains = {name: (one - first).reshape(-1, num_trials) for name, one in goodputs.items()}
+    teachers = []
     for index, condition in enumerate(conditions):
-        sure = {
-            name: float(np.mean(one[index])) - _SURE * float(np.std(one[index])) / NUM_TRIALS**0.5
-            for name, one in gains.items()
-        }
-        best = max(choices, key=lambda name: sure[name])
-        gain = float(np.mean(gains[best][index]))
+        means = {name: float(np.mean(one[index])) for name, one in gains.items()}
+        errors = {name: float(np.std(one[index])) / num_trials**0.5 for name, one in gains.items()}
+        best = max(choices, key=lambda name: means[name] - num_errors * errors[name])
         env = pieces[index][0].env
-        found.append(Teacher(env, condition.stretch, best, choices[best], gain))
-    return found
+        teachers.append(Teacher(env, condition.stretch, best, choices[best], means[best]))
+    return Trials(teachers, len(choices) * sum(len(piece.table) for piece in together))
 
 
 def serve_together(pieces: Sequence[Condition], decider: Decider) -> list[NDArray[Any]]:
     """Return the requests of each piece after a decider has served them."""
     worlds = [piece.world() for piece in pieces]
-    run_together(worlds, decider)
+    if worlds:
+        run_together(worlds, decider)
     return [
         read_result(world, 0, len(piece.table), 0, 0).requests
         for world, piece in zip(worlds, pieces, strict=True)
@@ -281,6 +376,6 @@ def teachers_csv(teachers: Sequence[Teacher]) -> str:
         trace, stretch = Path(one.env.trace[0]).name, one.stretch
         lines.append(
             f"{trace},{stretch.prompt:g},{stretch.output:g},{one.env.service.slo_factor:g},"
-            f"{one.env.scheduler.num_blocks},{one.rule},{one.gain:.6f}"
+            f"{one.env.scheduler.num_blocks},{one.name},{one.gain:.6f}"
         )
     return "\n".join(lines) + "\n"

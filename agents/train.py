@@ -29,7 +29,6 @@ from sched_env.agents.checkpoint import (
     restore_model,
     save_checkpoint,
 )
-from sched_env.agents.cloning import clone
 from sched_env.agents.export import (
     MaskedActor,
     exported_weights,
@@ -42,10 +41,9 @@ from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.parity import run_parity
 from sched_env.agents.policies import policy_parts
 from sched_env.agents.preconditions import check_parts, check_resume
+from sched_env.agents.refinement import Refinement
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
-from sched_env.agents.score_search.files import looks_csv
-from sched_env.agents.score_search.search import Look, polish
 from sched_env.agents.tags import (
     POLISH_TAG,
     SCORE_TAG,
@@ -54,10 +52,9 @@ from sched_env.agents.tags import (
     tag_means,
     validation_curves,
 )
-from sched_env.agents.teachers import teachers_csv
 from sched_env.config import ExperimentConfig
 from sched_env.errors import MissingExtraError, PolicyError
-from sched_env.evaluation.files import write_json, write_text
+from sched_env.evaluation.files import write_json
 from sched_env.evaluation.folders import TRAINING, refuse_other_kinds
 from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import read_policy, write_policy
@@ -127,7 +124,8 @@ def train(
             not possible, or another run writes to the folder; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
-    if experiment.polish_iterations and find_spec("cmaes") is None:
+    is_searched = experiment.polish_iterations or experiment.cloning.polish_iterations
+    if is_searched and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     path = Path(run_dir)
     is_started = RunFolder(path).config_file.exists()
@@ -298,6 +296,10 @@ class TrainingRun:
         speed = (num_decisions - self.start) / elapsed_s
         self.progress(TrainProgress(num_decisions, self.total, speed, metrics))
 
+    def _report_search(self, validation_goodput: float) -> None:
+        self.episodes.latest[POLISH_TAG] = validation_goodput
+        self._report(self.model.num_timesteps)
+
     def _checkpoint(self, num_decisions: int) -> None:
         taken = model_checkpoint(self.model)
         arrays = dict(taken.arrays)
@@ -327,12 +329,9 @@ class TrainingRun:
         prior = policy_parts(self.model.policy)[1]
         policy = ExportedPolicy(card, exported_weights(actor, prior))
         trained = MaskedActor(actor, prior)
-        if self.experiment.polish_iterations:
-            policy = self._polished(policy)
-        if self.experiment.cloning.pieces:
-            policy = self._cloned(policy)
-        if self.experiment.polish_iterations or self.experiment.cloning.pieces:
-            trained = torch_actor(policy)
+        refined = Refinement(self.experiment, self.folder, self._report_search).of(policy)
+        if refined is not policy:
+            policy, trained = refined, torch_actor(refined)
         write_policy(self.folder.policy, policy.weights, policy.card)
         parity = run_parity(self.experiment, trained, policy, self.folder.policy, self.env)
         summary = {
@@ -347,33 +346,3 @@ class TrainingRun:
         }
         write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)
-
-    def _cloned(self, policy: ExportedPolicy) -> ExportedPolicy:
-        """Return the policy after it has learned from a teacher for each condition."""
-        experiment = self.experiment
-        tuning, conditions = experiment.tuning, experiment.conditions
-        tuning = tuning.replace(
-            slo_factors=conditions.slo_factors, kv_factors=conditions.kv_factors
-        )
-        result = clone(policy, experiment.env, tuning, experiment.seed, experiment.cloning)
-        write_text(self.folder.teachers_file, teachers_csv(result.teachers))
-        return result.policy
-
-    def _polished(self, policy: ExportedPolicy) -> ExportedPolicy:
-        """Return the policy after the search that ends the training; write how that went."""
-        experiment = self.experiment
-        looks: list[Look] = []
-
-        def show(_: int, look: Look) -> None:
-            if looks[-1:] != [look]:
-                looks.append(look)
-                write_text(self.folder.polish_file, looks_csv(looks))
-            self.episodes.latest[POLISH_TAG] = look.validation_goodput
-            self._report(self.model.num_timesteps)
-
-        tuning = experiment.tuning.replace(
-            iterations=experiment.polish_iterations, step_size=experiment.polish_step_size
-        )
-        result = polish(policy, experiment.env, tuning, experiment.seed, show, experiment.objective)
-        write_text(self.folder.polish_file, looks_csv(result.looks))
-        return result.policy

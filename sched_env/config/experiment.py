@@ -81,6 +81,13 @@ class CloningConfig(ConfigModel):
     stretches: tuple[StretchConfig, ...] = pydantic.Field(default=(StretchConfig(),), min_length=1)
     """Multiples of the traces' lengths, each under every condition."""
 
+    requests_per_piece: Annotated[Count, pydantic.Field(ge=2)] | None = None
+    """Requests of each piece; null: as many as ``tuning.requests_per_scenario``."""
+
+    polish_iterations: CountOrZero = 0
+    """Generations of a second polish just before it, shown as many requests as it is and on pieces
+    as long; 0: none. It needs the extra ``tune``."""
+
     prior: Text | None = None
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:
     what the network knows so far teaches as the specialist instead. null: the prior stays."""
@@ -90,6 +97,9 @@ class CloningConfig(ConfigModel):
 
     num_waiting_slots: SlotCount | None = None
     """Waiting requests that it is shown from then on, more or fewer; null: as many as before."""
+
+    num_running_slots: SlotCount | None = None
+    """Running requests that it is shown from then on; null: as many as before."""
 
 
 class ExperimentConfig(ConfigModel):
@@ -155,6 +165,7 @@ class ExperimentConfig(ConfigModel):
             )
         searches = {
             "polish_iterations": self.polish_iterations,
+            "cloning.polish_iterations": self.cloning.polish_iterations,
             "cloning.pieces": self.cloning.pieces,
         }
         for key, value in searches.items():

@@ -1,7 +1,7 @@
 """The learning curves of training runs as a picture.
 
-On the left what PPO did, on the right the search after it and, dashed, what the cloning at the very
-end changed.
+On the left what PPO did, on the right the one or two searches after it and, dashed, what the
+cloning at the very end changed.
 
 ::
 
@@ -44,7 +44,7 @@ def plot_curves(runs: Sequence[Path], path: Path) -> None:
     _draw(panels[0], [(name, learning) for name, learning, _ in found], "decisions of PPO")
     if has_polish:
         polished = [(name, polish) for name, _, polish in found if polish]
-        _draw(panels[1], polished, "requests of the search after it, and of the cloning")
+        _draw(panels[1], polished, "requests of the searches after it, and of the cloning")
         panels[1].set_prop_cycle(None)
         for run, (_, _, polish) in zip(runs, found, strict=True):
             if polish:
@@ -64,12 +64,16 @@ def _learning(run: Path) -> list[tuple[float, float]]:
 
 
 def _polish(run: Path) -> list[tuple[float, float]]:
-    file = run / "polish.csv"
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8", newline="") as text:
-        rows = list(csv.DictReader(text))
-    return _points(file, rows, "num_requests", "validation_goodput")
+    """Return the looks of the searches, each counted on from the one before."""
+    points: list[tuple[float, float]] = []
+    for file in (run / "polish.csv", run / "second_polish.csv"):
+        if not file.is_file():
+            continue
+        with file.open(encoding="utf-8", newline="") as text:
+            looks = _points(file, list(csv.DictReader(text)), "num_requests", "validation_goodput")
+        spent = points[-1][0] if points else 0.0
+        points += [(spent + count, goodput) for count, goodput in looks]
+    return points
 
 
 def _points(file: Path, rows: Any, x: str, y: str) -> list[tuple[float, float]]:
@@ -82,7 +86,7 @@ def _points(file: Path, rows: Any, x: str, y: str) -> list[tuple[float, float]]:
 
 
 def _cloning(run: Path, num_requests: float) -> list[tuple[float, float]]:
-    """Return goodput before and after the cloning, which follows so many requests of a search."""
+    """Return goodput before and after the cloning, which follows so many requests of searches."""
     folder = run / "policy"
     training = load_policy(folder).card.training if folder.is_dir() else {}
     if "clone_requests" not in training:

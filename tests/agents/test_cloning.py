@@ -11,7 +11,14 @@ from sched_env.agents.cloning import NUM_ROUNDS, clone
 from sched_env.agents.export import env_layout
 from sched_env.agents.prior_sources import around_score
 from sched_env.agents.score_search.scenarios import ScenarioSource
-from sched_env.agents.teachers import NUM_TRIALS, serve_together, teachers_of
+from sched_env.agents.teachers import (
+    LONG,
+    NUM_HOME_TRIALS,
+    NUM_TRIALS,
+    home_teachers,
+    serve_together,
+    stretched_teachers,
+)
 from sched_env.config import EnvConfig, TuningConfig
 from sched_env.config.experiment import CloningConfig
 from sched_env.errors import PolicyError
@@ -76,7 +83,8 @@ def test_what_does_better_on_the_validation_split_is_kept_and_the_card_tells_the
     assert changed == (after > before)
     assert training["run"] == "made"
     assert 0.5 < training["clone_agreement"] <= 1.0
-    runs = 2 * NUM_TRIALS * len(teachers_of(network)) + NUM_ROUNDS * 2 * PIECES + 2 * 6
+    trials = 2 * NUM_HOME_TRIALS * LONG * len(home_teachers(network))
+    runs = trials + NUM_ROUNDS * 2 * PIECES + 2 * 6
     assert training["clone_requests"] == 60 * runs
     same = [name for name in network.weights if name.startswith("prior.")]
     assert all(np.array_equal(cloned.policy.weights[k], network.weights[k]) for k in same)
@@ -96,19 +104,23 @@ def test_another_prior_may_take_over_and_the_network_may_grow(network):
         prior="pretrained/tuned_stretched",
         hidden_size=12,
         num_waiting_slots=9,
+        num_running_slots=5,
+        requests_per_piece=50,
     )
     small = SMALL.replace(validation_scenarios=2)
     result = clone(network, ENV, small, seed=1, cloning=cloning)
     assert [one.stretch.output for one in result.teachers] == [1.0, 1.0, 2.0, 2.0]
     card = result.policy.card
-    trials = 4 * NUM_TRIALS * len(teachers_of(network, specialist=network))
+    trials = 2 * NUM_HOME_TRIALS * LONG * len(home_teachers(network, network))
+    trials += 2 * NUM_TRIALS * len(stretched_teachers(network, network))
     taught = trials + NUM_ROUNDS * 2 * (2 + 1) + 2 * 2
-    assert card.training["clone_requests"] == 60 * taught
+    assert card.training["clone_requests"] == 50 * taught
     score = resolve_policy("pretrained/tuned_stretched")
     before, after = result.goodputs
     assert (card.architecture.hidden_size == 12) == (after > before)
     if after > before:
         assert card.observation.num_waiting_slots == 9
+        assert card.observation.num_running_slots == 5
         assert card.training["prior"] == "tuned_stretched"
         assert card.training["prior_search_requests"] == score.card.training["search_requests"]
         for name, tensor in score.weights.items():

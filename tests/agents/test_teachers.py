@@ -7,15 +7,21 @@ import pytest
 
 from sched_env.agents.score_search.scenarios import ScenarioSource
 from sched_env.agents.teachers import (
+    LONG,
+    NUM_CANDIDATES,
+    NUM_HOME_TRIALS,
+    NUM_TRIALS,
     OWN_RULE,
+    TURNS,
     FixedLevel,
     HeadOfLine,
     LeastSlack,
     best_teachers,
+    home_teachers,
     serve_together,
+    stretched_teachers,
     taught_conditions,
     teachers_csv,
-    teachers_of,
 )
 from sched_env.config import EnvConfig, TuningConfig
 from sched_env.config.tuning import StretchConfig
@@ -30,22 +36,24 @@ from sched_env.simulator.simulate import seen_by
 POLICY = resolve_policy("pretrained/azure2023")
 ENV = seen_by(POLICY, EnvConfig(trace=("azure_code",)))
 SMALL = TuningConfig(loads=(1.0,), slo_factors=(1.0, 0.6), requests_per_scenario=60)
-LONG = StretchConfig(prompt=2.0, output=3.0)
+LONGER = StretchConfig(prompt=2.0, output=3.0)
 
 
 def test_every_stretch_tightness_and_pool_is_a_condition():
-    tuning = SMALL.replace(kv_factors=(1.0, 2.0), stretches=(StretchConfig(), LONG))
+    tuning = SMALL.replace(kv_factors=(1.0, 2.0), stretches=(LONGER, StretchConfig()))
     found = taught_conditions(ENV, tuning)
     pieces = [one.source.draw(1, 0, 0)[0] for one in found]
-    assert [one.stretch for one in found] == [StretchConfig()] * 4 + [LONG] * 4
+    assert [one.stretch for one in found] == [StretchConfig()] * 4 + [LONGER] * 4
     assert [one.env.service.slo_factor for one in pieces[:4]] == [1.0, 1.0, 0.6, 0.6]
     assert [one.env.scheduler.num_blocks for one in pieces[:2]] == [4000, 8000]
+    tried = [len(one.trials.draw(1, 0, 0)[0].table) for one in found]
+    assert tried == [60 * LONG] * 4 + [60] * 4
 
 
 def test_a_stretch_multiplies_lengths_and_leaves_the_load():
     plain, long = (
         ScenarioSource(ENV, SMALL.replace(stretches=(stretch,)), "train").draw(1, 0, 0)[0].table
-        for stretch in (StretchConfig(), LONG)
+        for stretch in (StretchConfig(), LONGER)
     )
     np.testing.assert_array_equal(long.prompt_tokens, 2 * plain.prompt_tokens)
     np.testing.assert_array_equal(long.output_tokens, 3 * plain.output_tokens)
@@ -59,22 +67,35 @@ def test_servers_side_by_side_do_as_each_does_alone():
         assert serve_together([piece], POLICY)[0].tobytes() == requests.tobytes()
 
 
-def test_the_best_teacher_surely_gains():
-    choices = teachers_of(POLICY)
-    assert next(iter(choices)) == OWN_RULE
-    conditions = taught_conditions(ENV, SMALL.replace(stretches=(LONG,)))
-    teachers = best_teachers(choices, conditions, seed=0)
-    assert len(teachers) == len(conditions)
-    assert all(one.rule in choices for one in teachers)
-    assert all(one.gain > 0.0 or one.rule == OWN_RULE for one in teachers)
-    teacher = teachers[0]
-    assert best_teachers(choices, conditions[:1], seed=0)[0].gain == teacher.gain
+def test_who_may_teach_depends_on_what_there_is():
+    assert list(home_teachers(POLICY)) == ["own", "own full", "patient own"]
+    assert list(home_teachers(POLICY, POLICY)) == ["specialist", "specialist full", "patient own"]
+    alone, both = stretched_teachers(POLICY), stretched_teachers(POLICY, POLICY)
+    assert next(iter(alone)) == OWN_RULE
+    assert set(both) - set(alone) == {"specialist", "specialist full"}
+    assert sum(name.endswith(TURNS) for name in both) == 3
+
+
+def test_the_best_teacher_gains_on_as_many_pieces_as_its_condition_has():
+    tuning = SMALL.replace(stretches=(StretchConfig(), LONGER))
+    conditions = taught_conditions(ENV, tuning)
+    teachers, num_requests = best_teachers(POLICY, None, conditions, seed=0)
+    assert [one.stretch for one in teachers] == [one.stretch for one in conditions]
+    home, stretched = home_teachers(POLICY), stretched_teachers(POLICY)
+    assert all(one.name in home for one in teachers[:2])
+    assert all(one.name in stretched for one in teachers[2:])
+    assert all(one.gain > 0.0 or one.name == OWN_RULE for one in teachers)
+    runs = NUM_HOME_TRIALS * LONG * len(home) + NUM_TRIALS * len(stretched)
+    assert num_requests == 60 * 2 * runs
+    teacher = teachers[2]
+    again = best_teachers(POLICY, None, conditions[2:3], seed=0).teachers
+    assert [one.gain for one in again] == [teacher.gain]
     header, row = teachers_csv([teacher]).splitlines()
     assert header == "trace,prompt_factor,output_factor,slo_factor,num_blocks,teacher,gain"
-    assert row.startswith(f"azure_code,2,3,1,4000,{teacher.rule},")
+    assert row.startswith(f"azure_code,2,3,1,4000,{teacher.name},")
 
 
-def test_teachers_throw_least_away():
+def test_teachers_throw_least_away_unless_they_take_turns():
     tuning = SMALL.replace(
         kv_factors=(0.25,), loads=(1.5,), requests_per_scenario=150, stretches=({"output": 8.0},)
     )
@@ -83,11 +104,27 @@ def test_teachers_throw_least_away():
     wasted = [
         sum(num_recomputed_tokens(one) for one in serve_together(pieces, decider))
         for decider in (
-            teachers_of(POLICY)[OWN_RULE],
+            stretched_teachers(POLICY)["own"].policy,
+            stretched_teachers(POLICY)["weighted_sjf turns"].policy,
             PartsPolicy("most", POLICY, {"victims": most}),
         )
     ]
-    assert 0 < wasted[0] < wasted[1]
+    assert 0 < wasted[0] < min(wasted[1:])
+
+
+def test_luck_does_not_teach_where_lengths_are_stretched(monkeypatch):
+    calls = []
+
+    def served(pieces, decider):
+        calls.append(decider)
+        gains = np.where(np.arange(len(pieces)) % 2, -0.09, 0.1)
+        return list(gains * (len(calls) in (2, 5)))  # the second choice, at home and elsewhere
+
+    monkeypatch.setattr("sched_env.agents.teachers.serve_together", served)
+    monkeypatch.setattr("sched_env.agents.teachers.goodput_weighted", lambda gain: gain)
+    conditions = taught_conditions(ENV, SMALL.replace(stretches=(StretchConfig(), LONGER)))
+    teachers = best_teachers(POLICY, POLICY, conditions, seed=0).teachers
+    assert [one.name for one in teachers] == ["specialist full"] * 2 + [OWN_RULE] * 2
 
 
 @pytest.mark.parametrize(("wanted", "legal", "level"), [(0.5, [1, 3], 1), (1.0, [0, 1, 2], 2)])
@@ -104,7 +141,7 @@ FEATURES = [feature.name for feature in SEEN.slot_features]
 
 
 def observation(*slots: dict[str, float]) -> np.ndarray:
-    """Return an observation (1, size) with these waiting slots, 0 elsewhere."""
+    """Return an observation (1, size) with these slots, waiting ones first, 0 elsewhere."""
     observations = np.zeros((1, Layout(3, 2).public_size), np.float32)
     for index, slot in enumerate(slots):
         for name, value in {"present": 1.0, **slot}.items():
@@ -129,6 +166,18 @@ def test_slack_is_that_of_the_first_token_or_of_the_next_one():
     assert not logits[first + 3 :].any()
 
 
+def test_who_takes_turns_preempts_who_is_furthest_ahead():
+    policy = linear_score("any", admit={}, preempt={}, layout=Layout(3, 2))
+    masks = np.zeros((1, SEEN.num_actions), np.int8)
+    masks[0, -2:] = 1
+    running = [{"is_running": 1.0, "computed": computed} for computed in (0.2, 0.6)]
+    running[0]["tpot_slack"], running[1]["tpot_slack"] = -0.1, 0.3
+    shown = observation({}, {}, {}, *running)
+    first = SEEN.num_actions - 2
+    for name, rule in (home_teachers(policy) | stretched_teachers(policy)).items():
+        assert int(rule.policy.act(shown, masks)[0]) == first + name.endswith(TURNS)
+
+
 @pytest.mark.parametrize(
     ("legal", "action"),
     [
@@ -144,6 +193,21 @@ def test_who_waits_for_the_head_admits_nobody_else(legal, action):
     patient = HeadOfLine(greedy, LeastSlack(SEEN), SEEN)
     shown = observation(waits(1.5), waits(0.2), waits(4.0))
     assert patient.act(shown, masks).tolist() == [action]
+
+
+def test_only_the_first_of_the_queue_are_waited_for():
+    layout = Layout(NUM_CANDIDATES + 1, 2)
+    seen = ObservationSchema.from_layout(layout)
+    observations = np.zeros((1, layout.public_size), np.float32)
+    slots = [waits(2.0) for _ in range(NUM_CANDIDATES + 1)]
+    slots[3], slots[-1] = waits(1.0), waits(0.1)
+    for index, slot in enumerate(slots):
+        for name, value in {"present": 1.0, **slot}.items():
+            observations[0, index * len(FEATURES) + FEATURES.index(name)] = value
+    masks = np.ones((1, seen.num_actions), np.int8)
+    greedy = linear_score("any", admit={"present": 1.0}, preempt={}, layout=layout)
+    patient = HeadOfLine(greedy, LeastSlack(seen), seen)
+    assert patient.act(observations, masks).tolist() == [seen.num_levels + 3]
 
 
 def test_nobody_waits_where_nobody_is_shown():
