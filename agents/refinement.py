@@ -53,6 +53,7 @@ class Refinement:
         taught = experiment.tuning.replace(
             slo_factors=experiment.conditions.slo_factors,
             kv_factors=experiment.conditions.kv_factors,
+            step_size=experiment.polish_step_size,
         )
         result = clone(policy, experiment.env, taught, experiment.seed, cloning)
         write_text(self._folder.teachers_file, teachers_csv(result.teachers))

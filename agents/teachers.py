@@ -3,11 +3,12 @@
 A condition is a trace, its lengths as recorded or stretched, an SLO tightness and a KV pool.
 Whoever does best on some pieces of it teaches there.
 
-Where lengths are as recorded, *at home*, one of three teaches: the specialist, which is the network
-that was polished there, with the prefill levels that it wants or at the full one, and a *patient*
-policy, which admits nobody but the request with least slack, and keeps what is free for it until it
-fits: where small requests keep coming, a large one would find no room. They are compared on long
-pieces, for what ruins a window may win a piece that ends before the queue has grown.
+Where lengths are as recorded, *at home*, the specialist teaches, which is the network that was
+polished there, or what a search has made of it on that trace and SLO tightness alone, each with the
+prefill levels that it wants or at the full one, or a *patient* policy, which admits nobody but the
+request with least slack, and keeps what is free for it until it fits: where small requests keep
+coming, a large one would find no room. They are compared on long pieces, for what ruins a window
+may win a piece that ends before the queue has grown.
 
 Where lengths are stretched, the policy itself teaches unless another surely does better: itself at
 the full level, the specialist, or one of three that preempt *by turns* whoever is furthest ahead of
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,9 @@ OWN_RULE = "own"
 
 SPECIALIST = "specialist"
 """Name of another policy among the teachers."""
+
+SEARCHED = "searched"
+"""Name of what a search has made of one of them for one trace and SLO tightness."""
 
 GREEDY = "weighted_sjf"
 """Name of the rule that admits whatever fits, shortest weighted job first, at the full level."""
@@ -173,11 +178,15 @@ class TaughtCondition(NamedTuple):
         source: Its pieces of the training split.
         trials: Those on which teachers are compared.
         stretch: What the lengths of the trace are multiplied by.
+        trace: The trace.
+        slo_factor: The SLO tightness, a multiple of the environment's.
     """
 
     source: ScenarioSource
     trials: ScenarioSource
     stretch: StretchConfig
+    trace: str
+    slo_factor: float
 
 
 class Rule(NamedTuple):
@@ -242,12 +251,14 @@ def taught_conditions(env: EnvConfig, tuning: TuningConfig) -> list[TaughtCondit
                         ScenarioSource(env.replace(trace=(trace,)), drawn, "train")
                         for drawn in (one, one.replace(requests_per_scenario=length))
                     )
-                    conditions.append(TaughtCondition(source, trials, stretch))
+                    conditions.append(TaughtCondition(source, trials, stretch, trace, slo_factor))
     return conditions
 
 
 def home_teachers(
-    policy: ExportedPolicy, specialist: ExportedPolicy | None = None
+    policy: ExportedPolicy,
+    specialist: ExportedPolicy | None = None,
+    searched: ExportedPolicy | None = None,
 ) -> dict[str, Rule]:
     """Return who may teach a policy where lengths are as recorded, by name.
 
@@ -255,13 +266,18 @@ def home_teachers(
         policy: Who is to learn.
         specialist: Another that may teach, shown what the policy is shown; the policy itself where
             there is none.
+        searched: What a search has made of it for this trace and SLO tightness, if there was one.
     """
     name, base = (OWN_RULE, policy) if specialist is None else (SPECIALIST, specialist)
-    return {
+    rules = {
         name: _rule(base),
         f"{name} {FULL}": _rule(base, full=True),
         f"{PATIENT} {OWN_RULE}": _rule(policy, patient=True),
     }
+    if searched is not None:
+        rules[SEARCHED] = _rule(searched)
+        rules[f"{SEARCHED} {FULL}"] = _rule(searched, full=True)
+    return rules
 
 
 def stretched_teachers(
@@ -313,8 +329,9 @@ def best_teachers(
     specialist: ExportedPolicy | None,
     conditions: Sequence[TaughtCondition],
     seed: int,
+    searched: Mapping[tuple[str, float], ExportedPolicy] | None = None,
 ) -> Trials:
-    """Return who does best on pieces of each condition; those at home come first.
+    """Return who does best on pieces of each condition.
 
     At home that is whoever has the highest mean, on stretched traces the policy itself unless
     another gains some standard errors.
@@ -324,12 +341,28 @@ def best_teachers(
         specialist: Another that may teach.
         conditions: Where.
         seed: Draws the pieces.
+        searched: Who else may teach at home, by trace and SLO factor.
     """
-    at_home = [one for one in conditions if not one.stretch.is_stretch]
-    elsewhere = [one for one in conditions if one.stretch.is_stretch]
-    home = _tried(home_teachers(policy, specialist), at_home, seed, NUM_HOME_TRIALS, 0.0)
-    rest = _tried(stretched_teachers(policy, specialist), elsewhere, seed, NUM_TRIALS, _SURE)
-    return Trials([*home.teachers, *rest.teachers], home.num_requests + rest.num_requests)
+    teachers: list[Teacher] = []
+    num_requests = 0
+    searched = searched or {}
+    for place, group in groupby(conditions, key=_place):
+        if place is None:
+            rules = stretched_teachers(policy, specialist)
+            found = _tried(rules, list(group), seed, NUM_TRIALS, _SURE)
+        else:
+            rules = home_teachers(policy, specialist, searched.get(place))
+            found = _tried(rules, list(group), seed, NUM_HOME_TRIALS, 0.0)
+        teachers += found.teachers
+        num_requests += found.num_requests
+    return Trials(teachers, num_requests)
+
+
+def _place(condition: TaughtCondition) -> tuple[str, float] | None:
+    """Return the trace and SLO factor of a condition at home, or None."""
+    if condition.stretch.is_stretch:
+        return None
+    return condition.trace, condition.slo_factor
 
 
 def _tried(
@@ -361,8 +394,7 @@ def _tried(
 def serve_together(pieces: Sequence[Condition], decider: Decider) -> list[NDArray[Any]]:
     """Return the requests of each piece after a decider has served them."""
     worlds = [piece.world() for piece in pieces]
-    if worlds:
-        run_together(worlds, decider)
+    run_together(worlds, decider)
     return [
         read_result(world, 0, len(piece.table), 0, 0).requests
         for world, piece in zip(worlds, pieces, strict=True)

@@ -124,8 +124,7 @@ def train(
             not possible, or another run writes to the folder; nothing is written then.
         MissingExtraError: The run ends with a search, and the extra ``tune`` is not installed.
     """
-    is_searched = experiment.polish_iterations or experiment.cloning.polish_iterations
-    if is_searched and find_spec("cmaes") is None:
+    if experiment.is_searched and find_spec("cmaes") is None:
         raise MissingExtraError("tune", "cmaes")
     path = Path(run_dir)
     is_started = RunFolder(path).config_file.exists()

@@ -88,6 +88,10 @@ class CloningConfig(ConfigModel):
     """Generations of a second polish just before it, shown as many requests as it is and on pieces
     as long; 0: none. It needs the extra ``tune``."""
 
+    search_iterations: CountOrZero = 0
+    """Generations of a search for each trace and SLO tightness alone, lengths as recorded; what it
+    finds is tried as a teacher there. 0: none. It needs the extra ``tune``."""
+
     prior: Text | None = None
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:
     what the network knows so far teaches as the specialist instead. null: the prior stays."""
@@ -150,6 +154,15 @@ class ExperimentConfig(ConfigModel):
     cloning: CloningConfig = CloningConfig()
     """How the policy learns from teachers at the very end."""
 
+    @property
+    def is_searched(self) -> bool:
+        """Tell whether a search for weights follows PPO, for which the extra ``tune`` is needed."""
+        cloning = self.cloning
+        return bool(
+            self.polish_iterations
+            or (cloning.pieces and (cloning.polish_iterations or cloning.search_iterations))
+        )
+
     @pydantic.model_validator(mode="after")
     def _check_network(self) -> Self:
         width = self.cloning.hidden_size
@@ -165,7 +178,6 @@ class ExperimentConfig(ConfigModel):
             )
         searches = {
             "polish_iterations": self.polish_iterations,
-            "cloning.polish_iterations": self.cloning.polish_iterations,
             "cloning.pieces": self.cloning.pieces,
         }
         for key, value in searches.items():
