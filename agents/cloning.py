@@ -27,7 +27,7 @@ from sched_env.agents.score_search.scenarios import (
     ScenarioSource,
 )
 from sched_env.agents.score_search.search import VALIDATION_DRAW
-from sched_env.agents.specialists import Specialists, searched_specialists
+from sched_env.agents.specialists import Searched, searched
 from sched_env.agents.teachers import (
     TaughtCondition,
     Teacher,
@@ -145,12 +145,13 @@ def clone(
         policy = widened(policy, cloning.hidden_size, seed)
     tuning = pieces_of(cloning, tuning)
     tuned = tuning.replace(stretches=cloning.stretches)
-    conditions = taught_conditions(seen_by(policy, env), tuned)
-    searched = Specialists({}, 0)
+    found = Searched(policy, {}, 0)
     if cloning.search_iterations:
-        alone = tuning.replace(iterations=cloning.search_iterations)
-        searched = searched_specialists(specialist or policy, env, alone, seed)
-    trials = best_teachers(policy, specialist, conditions, seed, searched.policies)
+        longer = tuned.replace(iterations=cloning.search_iterations)
+        found = searched(policy, specialist or policy, env, longer, seed)
+        policy = found.policy
+    conditions = taught_conditions(seen_by(policy, env), tuned)
+    trials = best_teachers(policy, specialist, conditions, seed, found.specialists)
     lessons = [
         _Lesson(one, teacher, _share(one, cloning))
         for one, teacher in zip(conditions, trials.teachers, strict=True)
@@ -159,7 +160,7 @@ def clone(
     looks = _looks(env, tuning, seed, (given, student))
     num_runs = 2 * tuning.validation_scenarios
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
-    num_requests = searched.num_requests + trials.num_requests
+    num_requests = found.num_requests + trials.num_requests
     num_requests += num_runs * tuning.requests_per_scenario
     kept = student if looks[1] > looks[0] else given
     training = {

@@ -1,8 +1,9 @@
-"""Specialists: what a search makes of a policy that meets one trace at one SLO tightness alone.
+"""What searches make of a policy and of a network before they teach.
 
-One prefill level rule has to serve whatever a policy meets. Let it meet less, and the same search
-finds what does better there; the network that learns from all of them is to tell them apart by what
-it observes.
+One rule for the prefill level has to serve whatever a policy meets. A network that meets one trace
+at one SLO tightness alone, and is searched on there, does better there; who learns from all of them
+is to tell them apart by what it observes. The policy that learns is searched on, too, over all
+that it will be taught.
 """
 
 from __future__ import annotations
@@ -16,39 +17,48 @@ from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.policy.runtime import ExportedPolicy
 
 
-class Specialists(NamedTuple):
+class Searched(NamedTuple):
     """What the searches found.
 
     Attributes:
-        policies: Who serves best, by trace and SLO factor.
+        policy: The policy that is to learn; its card says nothing of the search.
+        specialists: Who serves best with lengths as recorded, by trace and SLO factor.
         num_requests: What was simulated for it.
     """
 
-    policies: Mapping[tuple[str, float], ExportedPolicy]
+    policy: ExportedPolicy
+    specialists: Mapping[tuple[str, float], ExportedPolicy]
     num_requests: int
 
 
-def searched_specialists(
-    policy: ExportedPolicy, env: EnvConfig, tuning: TuningConfig, seed: int
-) -> Specialists:
-    """Go on from a policy on each trace at each SLO tightness, lengths as recorded.
+def searched(
+    policy: ExportedPolicy,
+    specialist: ExportedPolicy,
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int,
+) -> Searched:
+    """Go on from a policy on all conditions, and from another on each trace at each SLO tightness.
 
     Args:
-        policy: A pointer network, or a linear score.
+        policy: Who is to learn: a pointer network, or a linear score.
+        specialist: Another, or the same.
         env: Traces, server and clients.
-        tuning: How long to search, and on what else: loads, KV pools and sizes of pieces.
-        seed: Draws candidates and pieces, the same for each.
+        tuning: How long to search, and on what: loads, SLO tightness, stretches, KV pools and sizes
+            of pieces. Specialists meet lengths as recorded.
+        seed: Draws candidates and pieces.
 
     Raises:
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
-    found: dict[tuple[str, float], ExportedPolicy] = {}
-    num_requests = 0
+    whole = polish(policy, env, tuning, seed)
+    specialists: dict[tuple[str, float], ExportedPolicy] = {}
+    num_requests = whole.budget.num_requests
     for trace in env.trace:
         for slo_factor in tuning.slo_factors:
             alone = tuning.replace(slo_factors=(slo_factor,), stretches=(StretchConfig(),))
-            result = polish(policy, env.replace(trace=(trace,)), alone, seed)
-            found[trace, slo_factor] = result.policy
+            result = polish(specialist, env.replace(trace=(trace,)), alone, seed)
+            specialists[trace, slo_factor] = result.policy
             num_requests += result.budget.num_requests
-    return Specialists(found, num_requests)
+    return Searched(ExportedPolicy(policy.card, whole.policy.weights), specialists, num_requests)

@@ -329,7 +329,7 @@ def best_teachers(
     specialist: ExportedPolicy | None,
     conditions: Sequence[TaughtCondition],
     seed: int,
-    searched: Mapping[tuple[str, float], ExportedPolicy] | None = None,
+    specialists: Mapping[tuple[str, float], ExportedPolicy] | None = None,
 ) -> Trials:
     """Return who does best on pieces of each condition.
 
@@ -341,17 +341,17 @@ def best_teachers(
         specialist: Another that may teach.
         conditions: Where.
         seed: Draws the pieces.
-        searched: Who else may teach at home, by trace and SLO factor.
+        specialists: Who else may teach at home, by trace and SLO factor.
     """
     teachers: list[Teacher] = []
     num_requests = 0
-    searched = searched or {}
+    specialists = specialists or {}
     for place, group in groupby(conditions, key=_place):
         if place is None:
             rules = stretched_teachers(policy, specialist)
             found = _tried(rules, list(group), seed, NUM_TRIALS, _SURE)
         else:
-            rules = home_teachers(policy, specialist, searched.get(place))
+            rules = home_teachers(policy, specialist, specialists.get(place))
             found = _tried(rules, list(group), seed, NUM_HOME_TRIALS, 0.0)
         teachers += found.teachers
         num_requests += found.num_requests
