@@ -12,6 +12,7 @@ from sched_env.agents.teachers import (
     NUM_HOME_TRIALS,
     NUM_TRIALS,
     OWN_RULE,
+    SEARCHED,
     TURNS,
     FixedLevel,
     HeadOfLine,
@@ -70,6 +71,7 @@ def test_servers_side_by_side_do_as_each_does_alone():
 def test_who_may_teach_depends_on_what_there_is():
     assert list(home_teachers(POLICY)) == ["own", "own full", "patient own"]
     assert list(home_teachers(POLICY, POLICY)) == ["specialist", "specialist full", "patient own"]
+    assert list(home_teachers(POLICY, None, POLICY))[3:] == ["searched", "searched full"]
     alone, both = stretched_teachers(POLICY), stretched_teachers(POLICY, POLICY)
     assert next(iter(alone)) == OWN_RULE
     assert set(both) - set(alone) == {"specialist", "specialist full"}
@@ -125,6 +127,18 @@ def test_luck_does_not_teach_where_lengths_are_stretched(monkeypatch):
     conditions = taught_conditions(ENV, SMALL.replace(stretches=(StretchConfig(), LONGER)))
     teachers = best_teachers(POLICY, POLICY, conditions, seed=0).teachers
     assert [one.name for one in teachers] == ["specialist full"] * 2 + [OWN_RULE] * 2
+
+
+def test_a_specialist_teaches_on_its_own_trace_and_tightness_alone():
+    does_nothing = linear_score(
+        "waits", admit={"present": -9.0}, preempt={}, layout=POLICY.card.observation
+    )
+    conditions = taught_conditions(ENV, SMALL)
+    specialists = {("azure_code", 1.0): POLICY, ("azure_code", 0.6): does_nothing}
+    first, second = best_teachers(does_nothing, None, conditions, 0, specialists).teachers
+    assert first.name.startswith(SEARCHED)
+    assert first.gain > 0.0
+    assert second.gain == 0.0
 
 
 @pytest.mark.parametrize(("wanted", "legal", "level"), [(0.5, [1, 3], 1), (1.0, [0, 1, 2], 2)])

@@ -306,3 +306,20 @@ def test_an_experiment_has_a_name_that_a_folder_and_a_policy_can_have(name: str)
 def test_a_network_wider_than_a_policy_may_be_is_refused(part: str) -> None:
     with pytest.raises(ConfigError, match=f"{part}.hidden_size: 1025 .* 1024 or less"):
         ExperimentConfig(name="wide", **{part: {"hidden_size": 1025}})
+
+
+@pytest.mark.parametrize(
+    ("values", "is_searched"),
+    [
+        ({}, False),
+        ({"polish_iterations": 1}, True),
+        ({"cloning": {"pieces": 1}}, False),
+        ({"cloning": {"pieces": 1, "polish_iterations": 1}}, True),
+        ({"cloning": {"pieces": 1, "search_iterations": 1}}, True),
+        ({"cloning": {"polish_iterations": 1, "search_iterations": 1}}, False),
+    ],
+)
+def test_searches_within_a_cloning_are_searches_only_if_there_is_one(
+    values: dict[str, Any], is_searched: bool
+) -> None:
+    assert ExperimentConfig(name="searches", **values).is_searched == is_searched
