@@ -15,10 +15,9 @@ from sched_env.agents.teachers import (
     LONG,
     NUM_HOME_TRIALS,
     NUM_TRIALS,
-    home_teachers,
     serve_together,
-    stretched_teachers,
 )
+from sched_env.agents.teaching_rules import home_teachers, stretched_teachers
 from sched_env.config import EnvConfig, TuningConfig
 from sched_env.config.experiment import CloningConfig
 from sched_env.errors import PolicyError
