@@ -23,6 +23,7 @@ from sched_env.agents.export import exported_weights, torch_actor
 from sched_env.agents.prior_sources import around_score, prior_score
 from sched_env.agents.score_search.scenarios import (
     Budget,
+    Outcome,
     ScenarioSet,
     ScenarioSource,
 )
@@ -37,7 +38,7 @@ from sched_env.agents.teachers import (
 )
 from sched_env.agents.widening import shown, widened
 from sched_env.config import EnvConfig
-from sched_env.config.experiment import CloningConfig
+from sched_env.config.experiment import CloningConfig, ObjectiveConfig
 from sched_env.config.tuning import TuningConfig
 from sched_env.policy.parts import Scores
 from sched_env.policy.runtime import ExportedPolicy
@@ -122,7 +123,12 @@ class _Recorder:
 
 
 def clone(
-    policy: ExportedPolicy, env: EnvConfig, tuning: TuningConfig, seed: int, cloning: CloningConfig
+    policy: ExportedPolicy,
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int,
+    cloning: CloningConfig,
+    objective: ObjectiveConfig | None = None,
 ) -> CloneResult:
     """Let a pointer network learn from the best teacher of each condition.
 
@@ -132,11 +138,13 @@ def clone(
         tuning: Loads, SLO tightness, KV pools and validation scenarios.
         seed: Draws the pieces and the minibatches.
         cloning: Pieces, stretches, and what else it is to have.
+        objective: What teachers, and what is kept, are best at; goodput by default.
 
     Raises:
         PolicyError: The policy is of another kind, or is to be narrowed, or the prior is no score.
         TraceError: A trace cannot be read or is too short.
     """
+    objective = objective or ObjectiveConfig()
     given, specialist = policy, None
     policy = shown(policy, cloning.num_waiting_slots, cloning.num_running_slots)
     if cloning.prior is not None:
@@ -148,10 +156,10 @@ def clone(
     found = Searched(policy, {}, 0)
     if cloning.search_iterations:
         longer = tuned.replace(iterations=cloning.search_iterations)
-        found = searched(policy, specialist or policy, env, longer, seed)
+        found = searched(policy, specialist or policy, env, longer, seed, objective)
         policy = found.policy
     conditions = taught_conditions(seen_by(policy, env), tuned)
-    trials = best_teachers(policy, specialist, conditions, seed, found.specialists)
+    trials = best_teachers(policy, specialist, conditions, seed, found.specialists, objective)
     lessons = [
         _Lesson(one, teacher, _share(one, cloning))
         for one, teacher in zip(conditions, trials.teachers, strict=True)
@@ -162,17 +170,20 @@ def clone(
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
     num_requests = found.num_requests + trials.num_requests
     num_requests += num_runs * tuning.requests_per_scenario
-    kept = student if looks[1] > looks[0] else given
+    before, after = looks
+    is_better = objective.worth(*after) > objective.worth(*before)
+    kept, look = (student, after) if is_better else (given, before)
     training = {
         **kept.card.training,
         "clone_states": sum(len(states.actions) for states in visited),
         "clone_agreement": _agreement(student, visited),
         "clone_requests": num_requests,
-        "validation_goodput_before_cloning": looks[0],
-        "validation_goodput": max(looks),
+        "validation_goodput_before_cloning": before.goodput,
+        "validation_goodput": look.goodput,
     }
     card = kept.card.model_copy(update={"training": training})
-    return CloneResult(ExportedPolicy(card, kept.weights), tuple(trials.teachers), looks)
+    goodputs = [before.goodput, after.goodput]
+    return CloneResult(ExportedPolicy(card, kept.weights), tuple(trials.teachers), goodputs)
 
 
 def pieces_of(cloning: CloningConfig, tuning: TuningConfig) -> TuningConfig:
@@ -243,13 +254,13 @@ def _agreement(student: ExportedPolicy, visited: Sequence[States]) -> float:
 
 def _looks(
     env: EnvConfig, tuning: TuningConfig, seed: int, policies: Sequence[ExportedPolicy]
-) -> list[float]:
-    """Return the weighted goodput of policies on the validation scenarios of a search."""
+) -> list[Outcome]:
+    """Return how policies do on the validation scenarios of a search."""
     looks = []
     for policy in policies:
         source = ScenarioSource(seen_by(policy, env), tuning, "validation")
         conditions = source.draw(tuning.validation_scenarios, seed, VALIDATION_DRAW)
-        looks.append(ScenarioSet(conditions, policy, Budget()).outcome(policy).goodput)
+        looks.append(ScenarioSet(conditions, policy, Budget()).outcome(policy))
     return looks
 
 

@@ -55,7 +55,9 @@ class Refinement:
             kv_factors=experiment.conditions.kv_factors,
             step_size=experiment.polish_step_size,
         )
-        result = clone(policy, experiment.env, taught, experiment.seed, cloning)
+        result = clone(
+            policy, experiment.env, taught, experiment.seed, cloning, experiment.objective
+        )
         write_text(self._folder.teachers_file, teachers_csv(result.teachers))
         return result.policy
 

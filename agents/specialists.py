@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sched_env.agents.score_search.search import polish
 from sched_env.config import EnvConfig
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.policy.runtime import ExportedPolicy
 
@@ -37,6 +38,7 @@ def searched(
     env: EnvConfig,
     tuning: TuningConfig,
     seed: int,
+    objective: ObjectiveConfig | None = None,
 ) -> Searched:
     """Go on from a policy on all conditions, and from another on each trace at each SLO tightness.
 
@@ -47,18 +49,20 @@ def searched(
         tuning: How long to search, and on what: loads, SLO tightness, stretches, KV pools and sizes
             of pieces. Specialists meet lengths as recorded.
         seed: Draws candidates and pieces.
+        objective: What they are best at; goodput by default.
 
     Raises:
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
-    whole = polish(policy, env, tuning, seed)
+    whole = polish(policy, env, tuning, seed, None, objective)
     specialists: dict[tuple[str, float], ExportedPolicy] = {}
     num_requests = whole.budget.num_requests
     for trace in env.trace:
+        one = env.replace(trace=(trace,))
         for slo_factor in tuning.slo_factors:
             alone = tuning.replace(slo_factors=(slo_factor,), stretches=(StretchConfig(),))
-            result = polish(specialist, env.replace(trace=(trace,)), alone, seed)
+            result = polish(specialist, one, alone, seed, None, objective)
             specialists[trace, slo_factor] = result.policy
             num_requests += result.budget.num_requests
     return Searched(ExportedPolicy(policy.card, whole.policy.weights), specialists, num_requests)

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.agents.score_search.scenarios import Condition, ScenarioSource
+from sched_env.agents.score_search.scenarios import Condition, ScenarioSource, outcome_of
 from sched_env.agents.teaching_rules import Rule, home_teachers, stretched_teachers
 from sched_env.config import EnvConfig
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import StretchConfig, TuningConfig
-from sched_env.metrics.slo import goodput_weighted
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import Decider, run_together
 from sched_env.simulator.result import read_result
@@ -68,7 +68,8 @@ class Teacher:
         stretch: What the lengths of its trace are multiplied by.
         name: Name of the rule.
         rule: What decides.
-        gain: Its weighted goodput over that of the first that was tried, on the same pieces.
+        gain: What it is worth over the first that was tried, on the same pieces: weighted goodput,
+            unless the objective prices waits.
     """
 
     env: EnvConfig
@@ -119,6 +120,7 @@ def best_teachers(
     conditions: Sequence[TaughtCondition],
     seed: int,
     specialists: Mapping[tuple[str, float], ExportedPolicy] | None = None,
+    objective: ObjectiveConfig | None = None,
 ) -> Trials:
     """Return who does best on pieces of each condition.
 
@@ -131,17 +133,19 @@ def best_teachers(
         conditions: Where.
         seed: Draws the pieces.
         specialists: Who else may teach at home, by trace and SLO factor.
+        objective: What they are to be best at; goodput by default.
     """
     teachers: list[Teacher] = []
     num_requests = 0
     specialists = specialists or {}
+    objective = objective or ObjectiveConfig()
     for place, group in groupby(conditions, key=_place):
         if place is None:
             rules = stretched_teachers(policy, specialist)
-            found = _tried(rules, list(group), seed, NUM_TRIALS, _SURE)
+            found = _tried(rules, list(group), seed, NUM_TRIALS, _SURE, objective)
         else:
             rules = home_teachers(policy, specialist, specialists.get(place))
-            found = _tried(rules, list(group), seed, NUM_HOME_TRIALS, 0.0)
+            found = _tried(rules, list(group), seed, NUM_HOME_TRIALS, 0.0, objective)
         teachers += found.teachers
         num_requests += found.num_requests
     return Trials(teachers, num_requests)
@@ -160,16 +164,17 @@ def _tried(
     seed: int,
     num_trials: int,
     num_errors: float,
+    objective: ObjectiveConfig,
 ) -> Trials:
     """Return whose gain over the first choice is highest, less so many standard errors."""
     pieces = [one.trials.draw(num_trials, seed, _CHOICE_DRAW) for one in conditions]
     together = [piece for few in pieces for piece in few]
-    goodputs = {
-        name: np.array([goodput_weighted(one) for one in serve_together(together, rule.policy)])
-        for name, rule in choices.items()
-    }
-    first = goodputs[next(iter(choices))]
-    gains = {name: (one - first).reshape(-1, num_trials) for name, one in goodputs.items()}
+    worths: dict[str, NDArray[np.float64]] = {}
+    for name, rule in choices.items():
+        outcomes = [outcome_of(requests) for requests in serve_together(together, rule.policy)]
+        worths[name] = np.array([objective.worth(*outcome) for outcome in outcomes])
+    first = worths[next(iter(choices))]
+    gains = {name: (one - first).reshape(-1, num_trials) for name, one in worths.items()}
     teachers = []
     for index, condition in enumerate(conditions):
         means = {name: float(np.mean(one[index])) for name, one in gains.items()}

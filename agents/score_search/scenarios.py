@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,14 +182,20 @@ class ScenarioSet:
             while not run.advance(_DECISIONS_PER_CALL):
                 pass
             result = read_result(run.world, 0, length, run.num_decisions, 0)
-            goodputs.append(goodput_weighted(result.requests))
-            tails_s.append(percentiles(ttft_s(result.requests), (95,))[95])
+            goodput, tail_s = outcome_of(result.requests)
+            goodputs.append(goodput)
+            tails_s.append(tail_s)
             self._budget.num_requests += length
             self._budget.num_decisions += run.num_decisions
             self._budget.num_runs += 1
         known_s = [tail_s for tail_s in tails_s if math.isfinite(tail_s)]
         tail_s = float(np.mean(known_s)) if known_s else math.nan
         return Outcome(float(np.mean(goodputs)), tail_s)
+
+
+def outcome_of(requests: NDArray[Any]) -> Outcome:
+    """Return how the requests of one scenario have fared."""
+    return Outcome(goodput_weighted(requests), percentiles(ttft_s(requests), (95,))[95])
 
 
 def layout_of(env: EnvConfig) -> Layout:

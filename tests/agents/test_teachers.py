@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from sched_env.agents.score_search.scenarios import ScenarioSource
 from sched_env.agents.teachers import (
@@ -21,6 +22,7 @@ from sched_env.agents.teaching_rules import (
     stretched_teachers,
 )
 from sched_env.config import EnvConfig, TuningConfig
+from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import StretchConfig
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.scores import linear_score
@@ -88,10 +90,24 @@ def test_luck_does_not_teach_where_lengths_are_stretched(monkeypatch):
         return list(gains * (len(calls) in (2, 5)))  # the second choice, at home and elsewhere
 
     monkeypatch.setattr("sched_env.agents.teachers.serve_together", served)
-    monkeypatch.setattr("sched_env.agents.teachers.goodput_weighted", lambda gain: gain)
+    monkeypatch.setattr("sched_env.agents.teachers.outcome_of", lambda gain: (gain, np.nan))
     conditions = taught_conditions(ENV, SMALL.replace(stretches=(StretchConfig(), LONGER)))
     teachers = best_teachers(POLICY, POLICY, conditions, seed=0).teachers
     assert [one.name for one in teachers] == ["specialist full"] * 2 + [OWN_RULE] * 2
+
+
+@pytest.mark.parametrize(("price", "name"), [(0.0, "own"), (0.1, "own full")])
+def test_whoever_teaches_is_worth_most_for_the_objective(monkeypatch, price, name):
+    outcomes = iter([(0.9, 5.0), (0.85, 1.0), (0.8, 4.0)])
+    monkeypatch.setattr(
+        "sched_env.agents.teachers.serve_together",
+        lambda pieces, decider: [next(outcomes)] * len(pieces),
+    )
+    monkeypatch.setattr("sched_env.agents.teachers.outcome_of", lambda outcome: outcome)
+    conditions = taught_conditions(ENV, SMALL.replace(slo_factors=(1.0,)))
+    objective = ObjectiveConfig(p95_ttft_weight=price)
+    teachers = best_teachers(POLICY, None, conditions, 0, objective=objective).teachers
+    assert [one.name for one in teachers] == [name]
 
 
 def test_a_specialist_teaches_on_its_own_trace_and_tightness_alone():
