@@ -10,8 +10,9 @@ learns whom to preempt wherever somebody may be, not only where the teacher pree
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,15 @@ from sched_env.simulator.deciding_run import Decider
 from sched_env.simulator.simulate import seen_by
 
 NUM_ROUNDS = 5
+
+SEARCHES = "searches for teachers"
+"""What is done before teachers are compared."""
+
+ROUNDS = "cloning"
+"""What is done then."""
+
+Progress = Callable[[str, float], None]
+"""Is told what is being done, and which share of it is done."""
 
 _NUM_EPOCHS = 6
 _MINIBATCH_SIZE = 512
@@ -129,6 +139,7 @@ def clone(
     seed: int,
     cloning: CloningConfig,
     objective: ObjectiveConfig | None = None,
+    progress: Progress | None = None,
 ) -> CloneResult:
     """Let a pointer network learn from the best teacher of each condition.
 
@@ -139,6 +150,7 @@ def clone(
         seed: Draws the pieces and the minibatches.
         cloning: Pieces, stretches, and what else it is to have.
         objective: What teachers, and what is kept, are best at; goodput by default.
+        progress: Called with `SEARCHES` or `ROUNDS` and the share of them that is done, 0 to 1.
 
     Raises:
         PolicyError: The policy is of another kind, or is to be narrowed, or the prior is no score.
@@ -156,7 +168,8 @@ def clone(
     found = Searched(policy, {}, 0)
     if cloning.search_iterations:
         longer = tuned.replace(iterations=cloning.search_iterations)
-        found = searched(policy, specialist or policy, env, longer, seed, objective)
+        show = partial(progress, SEARCHES) if progress is not None else None
+        found = searched(policy, specialist or policy, env, longer, seed, objective, show)
         policy = found.policy
     conditions = taught_conditions(seen_by(policy, env), tuned)
     trials = best_teachers(policy, specialist, conditions, seed, found.specialists, objective)
@@ -164,7 +177,7 @@ def clone(
         _Lesson(one, teacher, _share(one, cloning))
         for one, teacher in zip(conditions, trials.teachers, strict=True)
     ]
-    student, visited = _learned(policy, lessons, seed)
+    student, visited = _learned(policy, lessons, seed, progress)
     looks = _looks(env, tuning, seed, (given, student))
     num_runs = 2 * tuning.validation_scenarios
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
@@ -204,7 +217,7 @@ def _share(condition: TaughtCondition, cloning: CloningConfig) -> int:
 
 
 def _learned(
-    policy: ExportedPolicy, lessons: Sequence[_Lesson], seed: int
+    policy: ExportedPolicy, lessons: Sequence[_Lesson], seed: int, progress: Progress | None
 ) -> tuple[ExportedPolicy, list[States]]:
     """Return the network that has learned the lessons, and the states of each."""
     first_victim = policy.num_actions - policy.card.observation.num_running_slots
@@ -221,6 +234,8 @@ def _learned(
         _imitate(actor, visited, first_victim)
         weights = {**policy.weights, **exported_weights(actor.actor, actor.prior)}
         student = ExportedPolicy(policy.card, weights)
+        if progress is not None:
+            progress(ROUNDS, (round_ + 1) / NUM_ROUNDS)
     assert student is not None
     return student, visited
 

@@ -23,14 +23,18 @@ from sched_env.config.tuning import TuningConfig
 from sched_env.evaluation.files import write_text
 from sched_env.policy.runtime import ExportedPolicy
 
+POLISH = "polish"
+SECOND_POLISH = "second polish"
+
+Show = Callable[[str, float, float | None], None]
+"""Is told what is being done, which share of it is done, and the newest validation goodput."""
+
 
 class Refinement:
     """The searches and the cloning that one experiment asks for."""
 
-    def __init__(
-        self, experiment: ExperimentConfig, folder: RunFolder, show: Callable[[float], None]
-    ) -> None:
-        """Keep where the tables go, and who is told validation goodput during a search."""
+    def __init__(self, experiment: ExperimentConfig, folder: RunFolder, show: Show) -> None:
+        """Keep where the tables go, and who is told how far it is."""
         self._experiment, self._folder, self._show = experiment, folder, show
 
     def of(self, policy: ExportedPolicy) -> ExportedPolicy:
@@ -38,7 +42,7 @@ class Refinement:
         experiment = self._experiment
         if experiment.polish_iterations:
             tuning = experiment.tuning.replace(iterations=experiment.polish_iterations)
-            policy = self._polished(policy, tuning, self._folder.polish_file)
+            policy = self._polished(policy, tuning, self._folder.polish_file, POLISH)
         if experiment.cloning.pieces:
             policy = self._cloned(policy)
         return policy
@@ -49,28 +53,36 @@ class Refinement:
         if cloning.polish_iterations:
             tuning = pieces_of(cloning, experiment.tuning)
             tuning = tuning.replace(iterations=cloning.polish_iterations)
-            policy = self._polished(policy, tuning, self._folder.second_polish_file)
+            policy = self._polished(policy, tuning, self._folder.second_polish_file, SECOND_POLISH)
         taught = experiment.tuning.replace(
             slo_factors=experiment.conditions.slo_factors,
             kv_factors=experiment.conditions.kv_factors,
             step_size=experiment.polish_step_size,
         )
         result = clone(
-            policy, experiment.env, taught, experiment.seed, cloning, experiment.objective
+            policy,
+            experiment.env,
+            taught,
+            experiment.seed,
+            cloning,
+            experiment.objective,
+            lambda stage, share: self._show(stage, share, None),
         )
         write_text(self._folder.teachers_file, teachers_csv(result.teachers))
         return result.policy
 
-    def _polished(self, policy: ExportedPolicy, tuning: TuningConfig, file: Path) -> ExportedPolicy:
+    def _polished(
+        self, policy: ExportedPolicy, tuning: TuningConfig, file: Path, stage: str
+    ) -> ExportedPolicy:
         """Return the policy after a search; write how that went."""
         experiment = self._experiment
         looks: list[Look] = []
 
-        def show(_: int, look: Look) -> None:
+        def show(generation: int, look: Look) -> None:
             if looks[-1:] != [look]:
                 looks.append(look)
                 write_text(file, looks_csv(looks))
-            self._show(look.validation_goodput)
+            self._show(stage, generation / tuning.iterations, look.validation_goodput)
 
         tuning = tuning.replace(step_size=experiment.polish_step_size)
         result = polish(policy, experiment.env, tuning, experiment.seed, show, experiment.objective)

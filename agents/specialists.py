@@ -8,10 +8,11 @@ that it will be taught.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from sched_env.agents.score_search.search import polish
+from sched_env.agents.score_search.search import Look, polish
 from sched_env.config import EnvConfig
 from sched_env.config.experiment import ObjectiveConfig
 from sched_env.config.tuning import StretchConfig, TuningConfig
@@ -39,6 +40,7 @@ def searched(
     tuning: TuningConfig,
     seed: int,
     objective: ObjectiveConfig | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Searched:
     """Go on from a policy on all conditions, and from another on each trace at each SLO tightness.
 
@@ -50,19 +52,27 @@ def searched(
             of pieces. Specialists meet lengths as recorded.
         seed: Draws candidates and pieces.
         objective: What they are best at; goodput by default.
+        progress: Called after each generation with the share of all that is done, 0 to 1.
 
     Raises:
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
-    whole = polish(policy, env, tuning, seed, None, objective)
+    num_generations = tuning.iterations * (1 + len(env.trace) * len(tuning.slo_factors))
+    done = itertools.count(1)
+
+    def show(_generation: int, _look: Look) -> None:
+        if progress is not None:
+            progress(next(done) / num_generations)
+
+    whole = polish(policy, env, tuning, seed, show, objective)
     specialists: dict[tuple[str, float], ExportedPolicy] = {}
     num_requests = whole.budget.num_requests
     for trace in env.trace:
         one = env.replace(trace=(trace,))
         for slo_factor in tuning.slo_factors:
             alone = tuning.replace(slo_factors=(slo_factor,), stretches=(StretchConfig(),))
-            result = polish(specialist, one, alone, seed, None, objective)
+            result = polish(specialist, one, alone, seed, show, objective)
             specialists[trace, slo_factor] = result.policy
             num_requests += result.budget.num_requests
     return Searched(ExportedPolicy(policy.card, whole.policy.weights), specialists, num_requests)

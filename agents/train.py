@@ -60,18 +60,25 @@ from sched_env.evaluation.progress import announce_compilation
 from sched_env.policy.format import read_policy, write_policy
 from sched_env.policy.runtime import ExportedPolicy
 
+PPO = "train"
+"""Name of the first stage of a training."""
+
 
 @dataclass(frozen=True)
 class TrainProgress:
-    """Where a run stands, told after every update.
+    """Where a run stands, told after every update and, after PPO, every generation or round.
 
     Attributes:
+        stage: What is being done: `PPO`, or what follows it.
+        share_done: Which part of that is done, 0 to 1.
         num_decisions: Decisions taken so far.
         total_decisions: Decisions of the whole run.
         decisions_per_s: Speed since the run was started or continued.
         metrics: The newest curves, by TensorBoard tag.
     """
 
+    stage: str
+    share_done: float
     num_decisions: int
     total_decisions: int
     decisions_per_s: float
@@ -285,19 +292,21 @@ class TrainingRun:
                 metrics |= tag_means(self.judges.training.rows(policy))
             write_level_line(self.folder.baselines / name, metrics, self.total)
 
-    def _report(self, num_decisions: int) -> None:
+    def _report(self, num_decisions: int, stage: str = PPO, share: float | None = None) -> None:
         if self.progress is None:
             return
+        share = num_decisions / self.total if share is None else share
         elapsed_s = max(time.monotonic() - self.started_s, 1e-9)
         metrics = dict(self.episodes.latest)
         if self.history:
             metrics[SCORE_TAG] = self.history[-1]["score"]
         speed = (num_decisions - self.start) / elapsed_s
-        self.progress(TrainProgress(num_decisions, self.total, speed, metrics))
+        self.progress(TrainProgress(stage, share, num_decisions, self.total, speed, metrics))
 
-    def _report_search(self, validation_goodput: float) -> None:
-        self.episodes.latest[POLISH_TAG] = validation_goodput
-        self._report(self.model.num_timesteps)
+    def _report_refinement(self, stage: str, share: float, goodput: float | None) -> None:
+        if goodput is not None:
+            self.episodes.latest[POLISH_TAG] = goodput
+        self._report(self.model.num_timesteps, stage, share)
 
     def _checkpoint(self, num_decisions: int) -> None:
         taken = model_checkpoint(self.model)
@@ -328,7 +337,7 @@ class TrainingRun:
         prior = policy_parts(self.model.policy)[1]
         policy = ExportedPolicy(card, exported_weights(actor, prior))
         trained = MaskedActor(actor, prior)
-        refined = Refinement(self.experiment, self.folder, self._report_search).of(policy)
+        refined = Refinement(self.experiment, self.folder, self._report_refinement).of(policy)
         if refined is not policy:
             policy, trained = refined, torch_actor(refined)
         write_policy(self.folder.policy, policy.weights, policy.card)

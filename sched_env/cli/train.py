@@ -49,14 +49,13 @@ def run(arguments: TrainArguments) -> None:
     experiment = experiment_of(arguments)
     with importing_extra("agents"):
         from sched_env.agents.run_folder import default_run_path
-        from sched_env.agents.train import TrainProgress, train
-    from sched_env.cli.train_progress import describe
-    from sched_env.evaluation.progress import ProgressBar
+        from sched_env.agents.train import PPO, TrainProgress, train
+    from sched_env.cli.train_progress import StageBars, describe
 
     place = Path(arguments.run_dir) if arguments.run_dir else default_run_path(experiment)
     is_open = False
     try:
-        with ProgressBar("train", experiment.total_decisions) as bar:
+        with StageBars() as bars:
 
             def tell(folder: Path) -> None:
                 nonlocal is_open
@@ -64,8 +63,9 @@ def run(arguments: TrainArguments) -> None:
                 print(f"run: {folder}", flush=True)
 
             def show(now: TrainProgress) -> None:
-                text = describe(now.decisions_per_s, now.metrics)
-                bar.update(now.num_decisions, text, now.total_decisions)
+                is_ppo = now.stage == PPO
+                speed = now.decisions_per_s if is_ppo else None
+                bars.update(now.stage, now.share_done, describe(speed, now.metrics))
 
             result = train(experiment, place, opened=tell, progress=show)
     except KeyboardInterrupt:

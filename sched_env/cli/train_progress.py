@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Self
+
+from sched_env.evaluation.progress import ProgressBar
 
 _SHOWN = {
     "eval/goodput_weighted": "validation goodput",
@@ -12,14 +16,37 @@ _SHOWN = {
 }
 
 
-def describe(decisions_per_s: float, metrics: Mapping[str, float]) -> str:
+class StageBars:
+    """One progress bar after another, each with the name of what is being done."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._bars = ExitStack()
+        self._bar: ProgressBar | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._bars.close()
+
+    def update(self, stage: str, share_done: float, text: str) -> None:
+        """Show which part of a stage is done, 0 to 1; another stage begins another bar."""
+        if self._bar is None or stage != self._stage:
+            self._bars.close()
+            self._stage = stage
+            self._bar = self._bars.enter_context(ProgressBar(stage, 1))
+        self._bar.update(share_done, text)
+
+
+def describe(decisions_per_s: float | None, metrics: Mapping[str, float]) -> str:
     """Return the speed and the curves that matter most, in one short line.
 
     Args:
-        decisions_per_s: speed of this session.
+        decisions_per_s: speed of this session, None where nothing decides to learn.
         metrics: the newest curves, by TensorBoard tag.
     """
-    parts = [f"{decisions_per_s:,.0f} decisions/s"]
+    parts = [] if decisions_per_s is None else [f"{decisions_per_s:,.0f} decisions/s"]
     for tag, name in _SHOWN.items():
         if math.isfinite(metrics.get(tag, math.nan)):
             parts.append(f"{name} {metrics[tag]:.4g}")

@@ -62,10 +62,9 @@ class ProgressBar:
     ) -> None:
         self._bar.stop()
 
-    def update(self, completed: int, text: str, total: int | None = None) -> None:
-        """Show how much is done; ``total`` replaces that of before."""
-        self._total = self._total if total is None else total
-        self._bar.update(self._task, completed=completed, total=self._total, description=text)
+    def update(self, completed: float, text: str) -> None:
+        """Show how much of the total is done."""
+        self._bar.update(self._task, completed=completed, description=text)
         done = completed / max(1, self._total)
         if self._shown and not self._console.is_terminal and done >= self._next_line:
             self._next_line = done + 1 / _LINES_WITHOUT_TERMINAL
