@@ -29,7 +29,7 @@ from sched_env.agents.score_search.scenarios import (
     ScenarioSource,
 )
 from sched_env.agents.score_search.search import VALIDATION_DRAW
-from sched_env.agents.specialists import Searched, searched
+from sched_env.agents.specialists import Specialists, searched_specialists
 from sched_env.agents.teachers import (
     TaughtCondition,
     Teacher,
@@ -165,14 +165,13 @@ def clone(
         policy = widened(policy, cloning.hidden_size, seed)
     tuning = pieces_of(cloning, tuning)
     tuned = tuning.replace(stretches=cloning.stretches)
-    found = Searched(policy, {}, 0)
+    found = Specialists({}, 0)
     if cloning.search_iterations:
-        longer = tuned.replace(iterations=cloning.search_iterations)
+        alone = tuning.replace(iterations=cloning.search_iterations)
         show = partial(progress, SEARCHES) if progress is not None else None
-        found = searched(policy, specialist or policy, env, longer, seed, objective, show)
-        policy = found.policy
+        found = searched_specialists(specialist or policy, env, alone, seed, objective, show)
     conditions = taught_conditions(seen_by(policy, env), tuned)
-    trials = best_teachers(policy, specialist, conditions, seed, found.specialists, objective)
+    trials = best_teachers(policy, specialist, conditions, seed, found.policies, objective)
     lessons = [
         _Lesson(one, teacher, _share(one, cloning))
         for one, teacher in zip(conditions, trials.teachers, strict=True)

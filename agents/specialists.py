@@ -1,9 +1,8 @@
-"""What searches make of a policy and of a network before they teach.
+"""Specialists: what a search makes of a policy that meets one trace at one SLO tightness alone.
 
-One rule for the prefill level has to serve whatever a policy meets. A network that meets one trace
-at one SLO tightness alone, and is searched on there, does better there; who learns from all of them
-is to tell them apart by what it observes. The policy that learns is searched on, too, over all
-that it will be taught.
+One rule for the prefill level has to serve whatever a policy meets. Let it meet less, and the same
+search finds what does better there; the network that learns from all of them is to tell them apart
+by what it observes.
 """
 
 from __future__ import annotations
@@ -19,38 +18,33 @@ from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.policy.runtime import ExportedPolicy
 
 
-class Searched(NamedTuple):
+class Specialists(NamedTuple):
     """What the searches found.
 
     Attributes:
-        policy: The policy that is to learn; its card says nothing of the search.
-        specialists: Who serves best with lengths as recorded, by trace and SLO factor.
+        policies: Who serves best, by trace and SLO factor.
         num_requests: What was simulated for it.
     """
 
-    policy: ExportedPolicy
-    specialists: Mapping[tuple[str, float], ExportedPolicy]
+    policies: Mapping[tuple[str, float], ExportedPolicy]
     num_requests: int
 
 
-def searched(
+def searched_specialists(
     policy: ExportedPolicy,
-    specialist: ExportedPolicy,
     env: EnvConfig,
     tuning: TuningConfig,
     seed: int,
     objective: ObjectiveConfig | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Searched:
-    """Go on from a policy on all conditions, and from another on each trace at each SLO tightness.
+) -> Specialists:
+    """Go on from a policy on each trace at each SLO tightness, lengths as recorded.
 
     Args:
-        policy: Who is to learn: a pointer network, or a linear score.
-        specialist: Another, or the same.
+        policy: A pointer network, or a linear score.
         env: Traces, server and clients.
-        tuning: How long to search, and on what: loads, SLO tightness, stretches, KV pools and sizes
-            of pieces. Specialists meet lengths as recorded.
-        seed: Draws candidates and pieces.
+        tuning: How long to search, and on what else: loads, KV pools and sizes of pieces.
+        seed: Draws candidates and pieces, the same for each.
         objective: What they are best at; goodput by default.
         progress: Called after each generation with the share of all that is done, 0 to 1.
 
@@ -58,21 +52,20 @@ def searched(
         ModuleNotFoundError: The extra ``tune`` is not installed.
         TraceError: A trace cannot be read or is too short.
     """
-    num_generations = tuning.iterations * (1 + len(env.trace) * len(tuning.slo_factors))
+    num_generations = tuning.iterations * len(env.trace) * len(tuning.slo_factors)
     done = itertools.count(1)
 
     def show(_generation: int, _look: Look) -> None:
         if progress is not None:
             progress(next(done) / num_generations)
 
-    whole = polish(policy, env, tuning, seed, show, objective)
-    specialists: dict[tuple[str, float], ExportedPolicy] = {}
-    num_requests = whole.budget.num_requests
+    found: dict[tuple[str, float], ExportedPolicy] = {}
+    num_requests = 0
     for trace in env.trace:
-        one = env.replace(trace=(trace,))
         for slo_factor in tuning.slo_factors:
             alone = tuning.replace(slo_factors=(slo_factor,), stretches=(StretchConfig(),))
-            result = polish(specialist, one, alone, seed, show, objective)
-            specialists[trace, slo_factor] = result.policy
+            one = env.replace(trace=(trace,))
+            result = polish(policy, one, alone, seed, show, objective)
+            found[trace, slo_factor] = result.policy
             num_requests += result.budget.num_requests
-    return Searched(ExportedPolicy(policy.card, whole.policy.weights), specialists, num_requests)
+    return Specialists(found, num_requests)

@@ -89,9 +89,8 @@ class CloningConfig(ConfigModel):
     as long; 0: none. It needs the extra ``tune``."""
 
     search_iterations: CountOrZero = 0
-    """Generations of each search before it: one for what is to learn, over all that it will be
-    taught, and one for each trace and SLO tightness with lengths as recorded, whose result is tried
-    as a teacher there. 0: none. They need the extra ``tune``."""
+    """Generations of a search for each trace and SLO tightness alone, lengths as recorded; what it
+    finds is tried as a teacher there. 0: none. It needs the extra ``tune``."""
 
     prior: Text | None = None
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:

@@ -132,7 +132,7 @@ def test_searches_before_it_are_paid_for_and_repeat_themselves(network):
         requests_per_scenario=20, validation_scenarios=2, scenarios=2, population=4
     )
     first, again = (clone(network, ENV, tuning, seed=3, cloning=cloning) for _ in range(2))
-    searches = 3 * (2 * 2 + 4 * 2)  # two looks and a generation; of all, and at each tightness
+    searches = 2 * (2 * 2 + 4 * 2)  # two looks and a generation at each tightness
     trials = 2 * NUM_HOME_TRIALS * LONG * len(home_teachers(network, None, network))
     trials += 2 * NUM_TRIALS * len(stretched_teachers(network))
     taught = NUM_ROUNDS * 2 * (1 + 1) + 2 * 2
