@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ from sched_env.agents.score_search.scenarios import (
     ScenarioSource,
 )
 from sched_env.agents.score_search.search import VALIDATION_DRAW
-from sched_env.agents.specialists import Specialists, searched_specialists
 from sched_env.agents.teachers import (
     TaughtCondition,
     Teacher,
@@ -48,14 +46,8 @@ from sched_env.simulator.simulate import seen_by
 
 NUM_ROUNDS = 5
 
-SEARCHES = "searches for teachers"
-"""What is done before teachers are compared."""
-
-ROUNDS = "cloning"
-"""What is done then."""
-
-Progress = Callable[[str, float], None]
-"""Is told what is being done, and which share of it is done."""
+Progress = Callable[[float], None]
+"""Is told which share of the rounds is done, 0 to 1."""
 
 _NUM_EPOCHS = 6
 _MINIBATCH_SIZE = 512
@@ -150,7 +142,7 @@ def clone(
         seed: Draws the pieces and the minibatches.
         cloning: Pieces, stretches, and what else it is to have.
         objective: What teachers, and what is kept, are best at; goodput by default.
-        progress: Called with `SEARCHES` or `ROUNDS` and the share of them that is done, 0 to 1.
+        progress: Called after each round with the share of them that is done, 0 to 1.
 
     Raises:
         PolicyError: The policy is of another kind, or is to be narrowed, or the prior is no score.
@@ -165,13 +157,8 @@ def clone(
         policy = widened(policy, cloning.hidden_size, seed)
     tuning = pieces_of(cloning, tuning)
     tuned = tuning.replace(stretches=cloning.stretches)
-    found = Specialists({}, 0)
-    if cloning.search_iterations:
-        alone = tuning.replace(iterations=cloning.search_iterations)
-        show = partial(progress, SEARCHES) if progress is not None else None
-        found = searched_specialists(specialist or policy, env, alone, seed, objective, show)
     conditions = taught_conditions(seen_by(policy, env), tuned)
-    trials = best_teachers(policy, specialist, conditions, seed, found.policies, objective)
+    trials = best_teachers(policy, specialist, conditions, seed, objective)
     lessons = [
         _Lesson(one, teacher, _share(one, cloning))
         for one, teacher in zip(conditions, trials.teachers, strict=True)
@@ -180,8 +167,7 @@ def clone(
     looks = _looks(env, tuning, seed, (given, student))
     num_runs = 2 * tuning.validation_scenarios
     num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
-    num_requests = found.num_requests + trials.num_requests
-    num_requests += num_runs * tuning.requests_per_scenario
+    num_requests = trials.num_requests + num_runs * tuning.requests_per_scenario
     before, after = looks
     is_better = objective.worth(*after) > objective.worth(*before)
     kept, look = (student, after) if is_better else (given, before)
@@ -234,7 +220,7 @@ def _learned(
         weights = {**policy.weights, **exported_weights(actor.actor, actor.prior)}
         student = ExportedPolicy(policy.card, weights)
         if progress is not None:
-            progress(ROUNDS, (round_ + 1) / NUM_ROUNDS)
+            progress((round_ + 1) / NUM_ROUNDS)
     assert student is not None
     return student, visited
 

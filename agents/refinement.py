@@ -25,6 +25,7 @@ from sched_env.policy.runtime import ExportedPolicy
 
 POLISH = "polish"
 SECOND_POLISH = "second polish"
+CLONING = "cloning"
 
 Show = Callable[[str, float, float | None], None]
 """Is told what is being done, which share of it is done, and the newest validation goodput."""
@@ -57,7 +58,6 @@ class Refinement:
         taught = experiment.tuning.replace(
             slo_factors=experiment.conditions.slo_factors,
             kv_factors=experiment.conditions.kv_factors,
-            step_size=experiment.polish_step_size,
         )
         result = clone(
             policy,
@@ -66,7 +66,7 @@ class Refinement:
             experiment.seed,
             cloning,
             experiment.objective,
-            lambda stage, share: self._show(stage, share, None),
+            lambda share: self._show(CLONING, share, None),
         )
         write_text(self._folder.teachers_file, teachers_csv(result.teachers))
         return result.policy

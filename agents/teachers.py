@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,15 +47,11 @@ class TaughtCondition(NamedTuple):
         source: Its pieces of the training split.
         trials: Those on which teachers are compared.
         stretch: What the lengths of the trace are multiplied by.
-        trace: The trace.
-        slo_factor: The SLO tightness, a multiple of the environment's.
     """
 
     source: ScenarioSource
     trials: ScenarioSource
     stretch: StretchConfig
-    trace: str
-    slo_factor: float
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def taught_conditions(env: EnvConfig, tuning: TuningConfig) -> list[TaughtCondit
                         ScenarioSource(env.replace(trace=(trace,)), drawn, "train")
                         for drawn in (one, one.replace(requests_per_scenario=length))
                     )
-                    conditions.append(TaughtCondition(source, trials, stretch, trace, slo_factor))
+                    conditions.append(TaughtCondition(source, trials, stretch))
     return conditions
 
 
@@ -119,10 +114,9 @@ def best_teachers(
     specialist: ExportedPolicy | None,
     conditions: Sequence[TaughtCondition],
     seed: int,
-    specialists: Mapping[tuple[str, float], ExportedPolicy] | None = None,
     objective: ObjectiveConfig | None = None,
 ) -> Trials:
-    """Return who does best on pieces of each condition.
+    """Return who does best on pieces of each condition; those at home come first.
 
     At home that is whoever has the highest mean, on stretched traces the policy itself unless
     another gains some standard errors.
@@ -132,30 +126,16 @@ def best_teachers(
         specialist: Another that may teach.
         conditions: Where.
         seed: Draws the pieces.
-        specialists: Who else may teach at home, by trace and SLO factor.
         objective: What they are to be best at; goodput by default.
     """
-    teachers: list[Teacher] = []
-    num_requests = 0
-    specialists = specialists or {}
     objective = objective or ObjectiveConfig()
-    for place, group in groupby(conditions, key=_place):
-        if place is None:
-            rules = stretched_teachers(policy, specialist)
-            found = _tried(rules, list(group), seed, NUM_TRIALS, _SURE, objective)
-        else:
-            rules = home_teachers(policy, specialist, specialists.get(place))
-            found = _tried(rules, list(group), seed, NUM_HOME_TRIALS, 0.0, objective)
-        teachers += found.teachers
-        num_requests += found.num_requests
-    return Trials(teachers, num_requests)
-
-
-def _place(condition: TaughtCondition) -> tuple[str, float] | None:
-    """Return the trace and SLO factor of a condition at home, or None."""
-    if condition.stretch.is_stretch:
-        return None
-    return condition.trace, condition.slo_factor
+    at_home = [one for one in conditions if not one.stretch.is_stretch]
+    elsewhere = [one for one in conditions if one.stretch.is_stretch]
+    home = _tried(home_teachers(policy, specialist), at_home, seed, NUM_HOME_TRIALS, 0.0, objective)
+    rest = _tried(
+        stretched_teachers(policy, specialist), elsewhere, seed, NUM_TRIALS, _SURE, objective
+    )
+    return Trials([*home.teachers, *rest.teachers], home.num_requests + rest.num_requests)
 
 
 def _tried(
@@ -188,7 +168,8 @@ def _tried(
 def serve_together(pieces: Sequence[Condition], decider: Decider) -> list[NDArray[Any]]:
     """Return the requests of each piece after a decider has served them."""
     worlds = [piece.world() for piece in pieces]
-    run_together(worlds, decider)
+    if worlds:
+        run_together(worlds, decider)
     return [
         read_result(world, 0, len(piece.table), 0, 0).requests
         for world, piece in zip(worlds, pieces, strict=True)

@@ -1,10 +1,9 @@
 """Who may teach a policy: by what rules, and under what names.
 
 Where lengths are as recorded, *at home*, the specialist may, which is the network that was polished
-there, or what a search has made of it on that trace and SLO tightness alone, each with the prefill
-levels that it wants or at the full one, or a *patient* policy, which admits nobody but the request
-with least slack, and keeps what is free for it until it fits: where small requests keep coming, a
-large one would find no room.
+there, with the prefill levels that it wants or at the full one, or a *patient* policy, which admits
+nobody but the request with least slack, and keeps what is free for it until it fits: where small
+requests keep coming, a large one would find no room.
 
 Where lengths are stretched, the policy itself may, also at the full level, the specialist, or one
 of three that preempt *by turns* whoever is furthest ahead of its TPOT SLO, for where long outputs
@@ -31,9 +30,6 @@ OWN_RULE = "own"
 
 SPECIALIST = "specialist"
 """Name of another policy among the teachers."""
-
-SEARCHED = "searched"
-"""Name of what a search has made of one of them for one trace and SLO tightness."""
 
 GREEDY = "weighted_sjf"
 """Name of the rule that admits whatever fits, shortest weighted job first, at the full level."""
@@ -160,9 +156,7 @@ class Rule(NamedTuple):
 
 
 def home_teachers(
-    policy: ExportedPolicy,
-    specialist: ExportedPolicy | None = None,
-    searched: ExportedPolicy | None = None,
+    policy: ExportedPolicy, specialist: ExportedPolicy | None = None
 ) -> dict[str, Rule]:
     """Return who may teach a policy where lengths are as recorded, by name.
 
@@ -170,18 +164,13 @@ def home_teachers(
         policy: Who is to learn.
         specialist: Another that may teach, shown what the policy is shown; the policy itself where
             there is none.
-        searched: What a search has made of it for this trace and SLO tightness, if there was one.
     """
     name, base = (OWN_RULE, policy) if specialist is None else (SPECIALIST, specialist)
-    rules = {
+    return {
         name: _rule(base),
         f"{name} {FULL}": _rule(base, full=True),
         f"{PATIENT} {OWN_RULE}": _rule(policy, patient=True),
     }
-    if searched is not None:
-        rules[SEARCHED] = _rule(searched)
-        rules[f"{SEARCHED} {FULL}"] = _rule(searched, full=True)
-    return rules
 
 
 def stretched_teachers(

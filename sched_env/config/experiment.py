@@ -88,10 +88,6 @@ class CloningConfig(ConfigModel):
     """Generations of a second polish just before it, shown as many requests as it is and on pieces
     as long; 0: none. It needs the extra ``tune``."""
 
-    search_iterations: CountOrZero = 0
-    """Generations of a search for each trace and SLO tightness alone, lengths as recorded; what it
-    finds is tried as a teacher there. 0: none. It needs the extra ``tune``."""
-
     prior: Text | None = None
     """A linear score that takes the place of the network's prior before, and teaches as ``own``:
     what the network knows so far teaches as the specialist instead. null: the prior stays."""
@@ -157,11 +153,8 @@ class ExperimentConfig(ConfigModel):
     @property
     def is_searched(self) -> bool:
         """Tell whether a search for weights follows PPO, for which the extra ``tune`` is needed."""
-        cloning = self.cloning
-        return bool(
-            self.polish_iterations
-            or (cloning.pieces and (cloning.polish_iterations or cloning.search_iterations))
-        )
+        is_second = self.cloning.pieces and self.cloning.polish_iterations
+        return bool(self.polish_iterations or is_second)
 
     @pydantic.model_validator(mode="after")
     def _check_network(self) -> Self:

@@ -126,22 +126,6 @@ def test_another_prior_may_take_over_and_the_network_may_grow(network):
             assert np.array_equal(result.policy.weights[f"prior.{name}"], tensor)
 
 
-def test_searches_before_it_are_paid_for_and_repeat_themselves(network):
-    cloning = CloningConfig(pieces=1, search_iterations=1, stretches=({}, {"output": 2.0}))
-    tuning = SMALL.replace(
-        requests_per_scenario=20, validation_scenarios=2, scenarios=2, population=4
-    )
-    first, again = (clone(network, ENV, tuning, seed=3, cloning=cloning) for _ in range(2))
-    searches = 2 * (2 * 2 + 4 * 2)  # two looks and a generation at each tightness
-    trials = 2 * NUM_HOME_TRIALS * LONG * len(home_teachers(network, None, network))
-    trials += 2 * NUM_TRIALS * len(stretched_teachers(network))
-    taught = NUM_ROUNDS * 2 * (1 + 1) + 2 * 2
-    assert first.policy.card.training["clone_requests"] == 20 * (searches + trials + taught)
-    assert "polish_requests" not in first.policy.card.training
-    for name, tensor in first.policy.weights.items():
-        assert np.array_equal(again.policy.weights[name], tensor)
-
-
 def test_a_network_around_another_score_decides_as_that_does(network):
     score = resolve_policy("pretrained/tuned_stretched")
     around = around_score(network, score)

@@ -180,7 +180,6 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
             "num_waiting_slots": 5,
             "requests_per_piece": 30,
             "polish_iterations": 1,
-            "search_iterations": 1,
         },
     )
     stages: dict[str, list[float]] = {}
@@ -189,7 +188,7 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
         tmp_path / "run",
         progress=lambda now: stages.setdefault(now.stage, []).append(now.share_done),
     )
-    assert list(stages) == ["train", "polish", "second polish", "searches for teachers", "cloning"]
+    assert list(stages) == ["train", "polish", "second polish", "cloning"]
     assert all(shares == sorted(shares) for shares in stages.values())
     assert all(shares[-1] == 1.0 for shares in stages.values())
     assert result.summary["parity_equal"] == result.summary["parity_states"] == 10_000

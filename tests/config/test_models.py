@@ -315,11 +315,10 @@ def test_a_network_wider_than_a_policy_may_be_is_refused(part: str) -> None:
         ({"polish_iterations": 1}, True),
         ({"cloning": {"pieces": 1}}, False),
         ({"cloning": {"pieces": 1, "polish_iterations": 1}}, True),
-        ({"cloning": {"pieces": 1, "search_iterations": 1}}, True),
-        ({"cloning": {"polish_iterations": 1, "search_iterations": 1}}, False),
+        ({"cloning": {"polish_iterations": 1}}, False),
     ],
 )
-def test_searches_within_a_cloning_are_searches_only_if_there_is_one(
+def test_the_polish_of_a_cloning_is_a_search_only_if_there_is_one(
     values: dict[str, Any], is_searched: bool
 ) -> None:
     assert ExperimentConfig(name="searches", **values).is_searched == is_searched
