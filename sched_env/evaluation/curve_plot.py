@@ -11,6 +11,7 @@ cloning at the very end changed.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,10 @@ def _learning(run: Path) -> list[tuple[float, float]]:
 
 
 def _polish(run: Path) -> list[tuple[float, float]]:
-    """Return the looks of the searches, each counted on from the one before."""
+    """Return the looks of the searches, each counted on from the one before.
+
+    A point without goodput parts them: they are judged on other scenarios.
+    """
     points: list[tuple[float, float]] = []
     for file in (run / "polish.csv", run / "second_polish.csv"):
         if not file.is_file():
@@ -72,6 +76,8 @@ def _polish(run: Path) -> list[tuple[float, float]]:
         with file.open(encoding="utf-8", newline="") as text:
             looks = _points(file, list(csv.DictReader(text)), "num_requests", "validation_goodput")
         spent = points[-1][0] if points else 0.0
+        if points:
+            points.append((spent, math.nan))
         points += [(spent + count, goodput) for count, goodput in looks]
     return points
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sched_env.errors import ConfigError
@@ -50,6 +51,22 @@ def test_what_the_cloning_changed_is_drawn_after_the_search(tmp_path: Path) -> N
     write_policy(run / "policy", score.weights, score.card)
     plot_curves([run], tmp_path / "after.png")
     assert (tmp_path / "before.png").read_bytes() != (tmp_path / "after.png").read_bytes()
+
+
+def test_the_second_search_is_drawn_after_the_first_and_not_joined_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
+    polish = "iteration,validation_goodput,num_requests\n0,0.91,100\n5,0.92,600\n"
+    run = _run(tmp_path / "a", [0.8, 0.9], polish)
+    (run / "second_polish.csv").write_text(polish)
+    plot_curves([run], tmp_path / "out.png")
+    line = figures[0].axes[1].get_lines()[0]
+    np.testing.assert_array_equal(line.get_xdata(), [100, 600, 600, 700, 1200])
+    np.testing.assert_array_equal(line.get_ydata(), [0.91, 0.92, np.nan, 0.91, 0.92])
 
 
 def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
