@@ -16,12 +16,6 @@ def test_one_line_for_each_tenth_without_a_terminal(capsys):
     assert lines[-1].startswith("train 100 %") or lines[-1].startswith("train 9")
 
 
-def test_a_new_total_is_taken_over(capsys):
-    with ProgressBar("train", 1000) as bar:
-        bar.update(10, "fast", 20)
-    assert capsys.readouterr().err == "train 50 %, fast\n"
-
-
 def test_nothing_is_shown_unless_asked_for(capsys):
     with ProgressBar("evaluate", 2, shown=False) as bar:
         bar.update(2, "")
