@@ -213,6 +213,7 @@ class TrainingRun:
         self.episodes = EpisodeMetrics(policy_parts(self.model.policy)[2].shape, env)
         self.best: dict[str, torch.Tensor] = {}
         self.history: list[dict[str, float]] = []
+        self.judged: dict[str, float] = {}
         place = latest_checkpoint(folder.checkpoints)
         checkpoint = load_checkpoint(place) if place is not None else None
         self.start = 0 if checkpoint is None else int(checkpoint.values["num_timesteps"])
@@ -275,6 +276,7 @@ class TrainingRun:
             curves |= self.judges.episodes.curves(policy)
         for tag, value in curves.items():
             self.model.logger.record(tag, value)
+        self.judged[SCORE_TAG] = curves[SCORE_TAG]
         tail_s = curves.get(VALIDATION + TTFT_TAIL_TAG, math.nan)
         score = self.experiment.objective.worth(curves[SCORE_TAG], tail_s)
         if all(score > entry["score"] for entry in self.history):
@@ -297,15 +299,13 @@ class TrainingRun:
             return
         share = num_decisions / self.total if share is None else share
         elapsed_s = max(time.monotonic() - self.started_s, 1e-9)
-        metrics = dict(self.episodes.latest)
-        if self.history:
-            metrics[SCORE_TAG] = self.history[-1]["score"]
+        metrics = {**self.episodes.latest, **self.judged}
         speed = (num_decisions - self.start) / elapsed_s
         self.progress(TrainProgress(stage, share, num_decisions, self.total, speed, metrics))
 
     def _report_refinement(self, stage: str, share: float, goodput: float | None) -> None:
         if goodput is not None:
-            self.episodes.latest[POLISH_TAG] = goodput
+            self.judged[POLISH_TAG] = goodput
         self._report(self.model.num_timesteps, stage, share)
 
     def _checkpoint(self, num_decisions: int) -> None:

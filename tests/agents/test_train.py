@@ -40,7 +40,7 @@ class FakeJudge:
             actions = policy.act(observations[:, : self.shape.num_public], env.action_masks())
             observations, rewards, _, _ = env.step(actions)
             paid += float(rewards.mean())
-        return [{"goodput_weighted": paid / 5, "p99_ttft_ms": 1500.0}]
+        return [{"goodput_weighted": paid / 5, "p95_ttft_ms": 1200.0, "p99_ttft_ms": 1500.0}]
 
 
 def _experiment(**changes: Any) -> ExperimentConfig:
@@ -104,6 +104,14 @@ def _rows_without_timing(folder: Path) -> list[dict[str, str]]:
     with (folder / "progress.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def test_what_is_called_goodput_is_without_the_price_of_waits(tmp_path: Path) -> None:
+    seen: list[TrainProgress] = []
+    priced = _experiment(objective={"p95_ttft_weight": 0.5}, total_decisions=2 * UPDATE)
+    result = _run(tmp_path / "run", priced, seen=seen)
+    worth = result.summary["validation"][-1]["score"]
+    assert seen[-1].metrics["eval/goodput_weighted"] == pytest.approx(worth + 0.5 * 1.2)
 
 
 def test_a_run_leaves_its_folder_complete(tmp_path: Path) -> None:
