@@ -100,11 +100,8 @@ def taught_conditions(env: EnvConfig, tuning: TuningConfig) -> list[TaughtCondit
                     one = tuning.replace(
                         slo_factors=(slo_factor,), kv_factors=(kv_factor,), stretches=(stretch,)
                     )
-                    length = one.requests_per_scenario * (1 if stretch.is_stretch else LONG)
-                    source, trials = (
-                        ScenarioSource(env.replace(trace=(trace,)), drawn, "train")
-                        for drawn in (one, one.replace(requests_per_scenario=length))
-                    )
+                    source = ScenarioSource(env.replace(trace=(trace,)), one, "train")
+                    trials = source if stretch.is_stretch else source.longer(LONG)
                     conditions.append(TaughtCondition(source, trials, stretch))
     return conditions
 
@@ -168,8 +165,7 @@ def _tried(
 def serve_together(pieces: Sequence[Condition], decider: Decider) -> list[NDArray[Any]]:
     """Return the requests of each piece after a decider has served them."""
     worlds = [piece.world() for piece in pieces]
-    if worlds:
-        run_together(worlds, decider)
+    run_together(worlds, decider)
     return [
         read_result(world, 0, len(piece.table), 0, 0).requests
         for world, piece in zip(worlds, pieces, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,6 +104,13 @@ class ScenarioSource:
         self._capacities_rps = [
             [fcfs_capacity_rps(table, server) for table in self._tables] for server in self._servers
         ]
+
+    def longer(self, factor: int) -> ScenarioSource:
+        """Return the same, but for pieces so many times as long."""
+        other = copy.copy(self)
+        length = factor * self._tuning.requests_per_scenario
+        other._tuning = self._tuning.replace(requests_per_scenario=length)
+        return other
 
     def draw(self, count: int, seed: int, iteration: int) -> list[Condition]:
         """Return ``count`` conditions, decided by the seed and the iteration alone.

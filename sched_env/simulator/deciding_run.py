@@ -94,9 +94,11 @@ def run_together(worlds: Sequence[World], decider: Decider) -> None:
     The servers know nothing of each other: each run is the one that it has alone.
 
     Args:
-        worlds: Of one layout, each about to receive all requests of a table.
+        worlds: Of one layout, each about to receive all requests of a table; there may be none.
         decider: Fits their layout.
     """
+    if not worlds:
+        return
     buffers = [world.buffers() for world in worlds]
     observations = np.concatenate([shown for shown, _, _ in buffers])
     masks = np.concatenate([legal for _, legal, _ in buffers])

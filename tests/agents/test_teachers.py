@@ -43,6 +43,16 @@ def test_every_stretch_tightness_and_pool_is_a_condition():
     assert tried == [60 * LONG] * 4 + [60] * 4
 
 
+def test_longer_pieces_are_those_of_a_source_that_asks_for_them():
+    source = ScenarioSource(ENV, SMALL, "train")
+    asked = ScenarioSource(ENV, SMALL.replace(requests_per_scenario=60 * LONG), "train")
+    for ours, theirs in zip(source.longer(LONG).draw(3, 0, 5), asked.draw(3, 0, 5), strict=True):
+        assert ours.env == theirs.env
+        assert ours.seed == theirs.seed
+        np.testing.assert_array_equal(ours.table.arrival_time_s, theirs.table.arrival_time_s)
+    assert len(source.draw(1, 0, 5)[0].table) == 60
+
+
 def test_a_stretch_multiplies_lengths_and_leaves_the_load():
     plain, long = (
         ScenarioSource(ENV, SMALL.replace(stretches=(stretch,)), "train").draw(1, 0, 0)[0].table
