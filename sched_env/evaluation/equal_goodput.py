@@ -1,0 +1,160 @@
+"""How long requests wait under learned policies and under tuned ones, at equal goodput.
+
+::
+
+    python -m sched_env.evaluation.equal_goodput RESULTS
+
+``RESULTS`` is a folder that ``evaluate --out`` has written, with several tuned scores that give up
+different amounts of goodput for shorter waits. Those that another one beats in both are left out,
+and between neighbours of the rest goodput and P95 TTFT go over into each other in a straight line:
+what can be reached by serving some windows under one and some under the other. A learned policy is
+compared with the point of that line at its own goodput.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sched_env.errors import ConfigError, SchedEnvError, run_module
+from sched_env.evaluation.compare import TUNED
+from sched_env.evaluation.report import find_results
+from sched_env.evaluation.results import read_rows
+from sched_env.evaluation.statistics import CONFIDENCE, NUM_RESAMPLES, Interval
+from sched_env.evaluation.table import TextTable, format_interval, print_tables
+from sched_env.metrics.summary import Row
+
+GOODPUT = "goodput_weighted"
+WAIT = "p95_ttft_ms"
+_NETWORK = "network"
+
+Values = NDArray[np.float64]
+Points = Mapping[str, NDArray[np.float64]]
+"""By policy, goodput and P95 TTFT of each cell, (num_cells, 2)."""
+
+
+@dataclass(frozen=True)
+class EqualGoodput:
+    """A learned policy against the tuned ones at its own goodput.
+
+    Attributes:
+        policy: Its name.
+        goodput: Its mean weighted goodput.
+        wait_ms: Its mean P95 TTFT over the cells.
+        tuned_wait_ms: That of the tuned policies at that goodput; NaN where they all have more. If
+            they all have less, the one with most is what it is compared with.
+        shorter: Part by which its own is shorter, with its paired bootstrap interval.
+    """
+
+    policy: str
+    goodput: float
+    wait_ms: float
+    tuned_wait_ms: float
+    shorter: Interval
+
+
+def compare_at_equal_goodput(rows: Sequence[Row], *, seed: int = 0) -> list[EqualGoodput]:
+    """Compare every learned policy with the tuned ones at its own goodput.
+
+    Cells (trace, load, seed) are resampled for all policies at once, and with them the line of the
+    tuned ones; limits are percentiles. A cell in which a policy gave nobody a token has no P95
+    TTFT and is left out for all.
+
+    Args:
+        rows: Rows of one evaluation.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        SchedEnvError: No learned policy among the rows, fewer than two tuned ones, or no cell that
+            all have.
+    """
+    learned, tuned = _points(rows)
+    cells = next(iter(learned.values())).shape[0]
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(cells, np.full(cells, 1.0 / cells), NUM_RESAMPLES) / cells
+    found = []
+    for name, points in learned.items():
+        goodput, wait_ms = points.mean(axis=0).tolist()
+        tuned_wait_ms = _wait_at(goodput, np.array([one.mean(axis=0) for one in tuned.values()]))
+        ours = counts @ points
+        theirs = np.stack([counts @ one for one in tuned.values()], axis=1)
+        waits_ms = [_wait_at(own[0], line) for own, line in zip(ours, theirs, strict=True)]
+        shorter = 1.0 - ours[:, 1] / np.array(waits_ms)
+        tail = 100.0 * (1.0 - CONFIDENCE) / 2.0
+        low, high = np.percentile(shorter, [tail, 100.0 - tail]).tolist()
+        mean = 1.0 - wait_ms / tuned_wait_ms
+        interval = Interval(mean, low, high, cells)
+        found.append(EqualGoodput(name, goodput, wait_ms, tuned_wait_ms, interval))
+    return found
+
+
+def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
+    """Return the cells that all policies share, of learned and of tuned policies."""
+    cells: dict[str, dict[tuple[object, ...], tuple[float, float]]] = {}
+    kinds: dict[str, str] = {}
+    for row in rows:
+        kind = str(row["policy_kind"])
+        if kind not in (TUNED, _NETWORK):
+            continue
+        name, wait_ms = str(row["policy"]), row[WAIT]
+        kinds[name] = kind
+        known = cells.setdefault(name, {})
+        if isinstance(wait_ms, int | float) and math.isfinite(wait_ms):
+            cell = (row["trace"], row["load"], row["seed"])
+            known[cell] = (float(row[GOODPUT] or 0.0), float(wait_ms))
+    if list(kinds.values()).count(TUNED) < 2 or _NETWORK not in kinds.values():
+        raise SchedEnvError(
+            "the results hold no learned policy with two tuned ones to compare it with: "
+            "evaluate them together, as in docs/results.md"
+        )
+    shared = sorted(set.intersection(*(set(one) for one in cells.values())), key=str)
+    if not shared:
+        raise SchedEnvError("the policies have no cell in common: evaluate them together")
+    points = {name: np.array([one[cell] for cell in shared]) for name, one in cells.items()}
+    learned = {name: one for name, one in points.items() if kinds[name] == _NETWORK}
+    return learned, {name: one for name, one in points.items() if kinds[name] == TUNED}
+
+
+def _wait_at(goodput: float, points: Values) -> float:
+    """Return the wait at some goodput, given goodput and wait of several policies, (n, 2)."""
+    best: list[tuple[float, float]] = []
+    for one_goodput, one_wait in sorted(points.tolist(), key=lambda one: (-one[0], one[1])):
+        if not best or one_wait < best[-1][1]:
+            best.append((one_goodput, one_wait))
+    goodputs, waits = np.array(best[::-1]).T
+    return float(np.interp(goodput, goodputs, waits, left=math.nan))
+
+
+def equal_goodput_table(found: Sequence[EqualGoodput]) -> TextTable:
+    """Return a line for each learned policy."""
+    return TextTable(
+        f"P95 TTFT at equal {GOODPUT}",
+        ("policy", "goodput", "P95 TTFT ms", "tuned P95 TTFT ms", "shorter by [95 %]"),
+        tuple(
+            (
+                one.policy,
+                f"{one.goodput:.4f}",
+                f"{one.wait_ms:,.0f}",
+                f"{one.tuned_wait_ms:,.0f}",
+                format_interval(one.shorter, signed=True),
+            )
+            for one in found
+        ),
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the comparison for the folder of an evaluation."""
+    if len(arguments) != 1:
+        raise ConfigError("give one folder that sched-env evaluate --out has written")
+    rows = read_rows(find_results(Path(arguments[0])))
+    print_tables([equal_goodput_table(compare_at_equal_goodput(rows))])
+
+
+if __name__ == "__main__":
+    run_module(main)
