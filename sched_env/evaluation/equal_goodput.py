@@ -48,7 +48,8 @@ class EqualGoodput:
         wait_ms: Its mean P95 TTFT over the cells.
         tuned_wait_ms: That of the tuned policies at that goodput; NaN where they all have more. If
             they all have less, the one with most is what it is compared with.
-        shorter: Part by which its own is shorter, with its paired bootstrap interval.
+        shorter: Part by which its own is shorter, with its paired bootstrap interval, whose limits
+            are NaN where the tuned ones all have more in some resample.
     """
 
     policy: str
@@ -59,7 +60,9 @@ class EqualGoodput:
 
 
 def compare_at_equal_goodput(rows: Sequence[Row], *, seed: int = 0) -> list[EqualGoodput]:
-    """Compare every learned policy with the tuned ones at its own goodput.
+    """Compare every learned policy, and the mean of several, with the tuned ones at equal goodput.
+
+    The mean is that of what was found for each, such as training seeds of one recipe.
 
     Cells (trace, load, seed) are resampled for all policies at once, and with them the line of the
     tuned ones; limits are percentiles. A cell in which a policy gave nobody a token has no P95
@@ -77,20 +80,33 @@ def compare_at_equal_goodput(rows: Sequence[Row], *, seed: int = 0) -> list[Equa
     cells = next(iter(learned.values())).shape[0]
     rng = np.random.default_rng(seed)
     counts = rng.multinomial(cells, np.full(cells, 1.0 / cells), NUM_RESAMPLES) / cells
-    found = []
+    lines = np.stack([counts @ points for points in tuned.values()], axis=1)
+    line = np.array([points.mean(axis=0) for points in tuned.values()])
+    found, resampled = [], []
     for name, points in learned.items():
         goodput, wait_ms = points.mean(axis=0).tolist()
-        tuned_wait_ms = _wait_at(goodput, np.array([one.mean(axis=0) for one in tuned.values()]))
+        tuned_wait_ms = _wait_at(goodput, line)
         ours = counts @ points
-        theirs = np.stack([counts @ one for one in tuned.values()], axis=1)
-        waits_ms = [_wait_at(own[0], line) for own, line in zip(ours, theirs, strict=True)]
-        shorter = 1.0 - ours[:, 1] / np.array(waits_ms)
-        tail = 100.0 * (1.0 - CONFIDENCE) / 2.0
-        low, high = np.percentile(shorter, [tail, 100.0 - tail]).tolist()
-        mean = 1.0 - wait_ms / tuned_wait_ms
-        interval = Interval(mean, low, high, cells)
-        found.append(EqualGoodput(name, goodput, wait_ms, tuned_wait_ms, interval))
+        waits_ms = np.array([_wait_at(own[0], one) for own, one in zip(ours, lines, strict=True)])
+        resampled.append(1.0 - ours[:, 1] / waits_ms)
+        shorter = _interval(1.0 - wait_ms / tuned_wait_ms, resampled[-1], cells)
+        found.append(EqualGoodput(name, goodput, wait_ms, tuned_wait_ms, shorter))
+    if len(found) > 1:
+        goodput, wait_ms, tuned_wait_ms, mean = np.mean(
+            [(one.goodput, one.wait_ms, one.tuned_wait_ms, one.shorter.mean) for one in found],
+            axis=0,
+        ).tolist()
+        shorter = _interval(mean, np.mean(resampled, axis=0), cells)
+        name = f"mean of {len(found)} learned"
+        found.append(EqualGoodput(name, goodput, wait_ms, tuned_wait_ms, shorter))
     return found
+
+
+def _interval(mean: float, resampled: Values, num_values: int) -> Interval:
+    """Return a mean with the percentiles of its resamples."""
+    tail = 100.0 * (1.0 - CONFIDENCE) / 2.0
+    low, high = np.percentile(resampled, [tail, 100.0 - tail]).tolist()
+    return Interval(mean, low, high, num_values)
 
 
 def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
@@ -133,19 +149,27 @@ def _wait_at(goodput: float, points: Values) -> float:
 def equal_goodput_table(found: Sequence[EqualGoodput]) -> TextTable:
     """Return a line for each learned policy."""
     return TextTable(
-        f"P95 TTFT at equal {GOODPUT}",
-        ("policy", "goodput", "P95 TTFT ms", "tuned P95 TTFT ms", "shorter by [95 %]"),
+        f"P95 TTFT in ms at equal {GOODPUT}",
+        ("policy", "goodput", "its own", "tuned", "shorter by [95 %]"),
         tuple(
             (
                 one.policy,
                 f"{one.goodput:.4f}",
                 f"{one.wait_ms:,.0f}",
-                f"{one.tuned_wait_ms:,.0f}",
-                format_interval(one.shorter, signed=True),
+                "all have more" if math.isnan(one.tuned_wait_ms) else f"{one.tuned_wait_ms:,.0f}",
+                _shorter_text(one.shorter),
             )
             for one in found
         ),
     )
+
+
+def _shorter_text(shorter: Interval) -> str:
+    if math.isnan(shorter.mean):
+        return "-"
+    if math.isnan(shorter.low):
+        return f"{shorter.mean:+.4f} [no interval]"
+    return format_interval(shorter, signed=True)
 
 
 def main(arguments: Sequence[str]) -> None:

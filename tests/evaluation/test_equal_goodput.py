@@ -66,12 +66,36 @@ def test_a_policy_below_all_tuned_ones_is_not_compared():
     (found,) = compare_at_equal_goodput(rows((0.80, 100.0)))
     assert math.isnan(found.tuned_wait_ms)
     assert math.isnan(found.shorter.mean)
+    assert equal_goodput_table([found]).rows[0][3:] == ("all have more", "-")
+
+
+def test_an_interval_needs_a_tuned_policy_with_less_goodput():
+    near_the_edge = rows((0.9, 1500.0))
+    for one in near_the_edge:
+        if one["policy"] == "quick" and one["seed"] < 20:
+            one["goodput_weighted"] -= 0.02 * (one["seed"] % 2)
+        elif one["policy"] == "quick":
+            one["goodput_weighted"] += 0.01 * (one["seed"] % 2)
+    (found,) = compare_at_equal_goodput(near_the_edge)
+    assert found.tuned_wait_ms > 1000.0
+    assert math.isnan(found.shorter.low)
+    assert "no interval" in equal_goodput_table([found]).rows[0][4]
 
 
 def test_what_all_share_does_not_widen_the_interval():
     (found,) = compare_at_equal_goodput(rows((0.95, 3600.0), noise=0.05))
     assert [found.shorter.low, found.shorter.high] == pytest.approx([0.1, 0.1])
     assert compare_at_equal_goodput(rows((0.95, 3600.0), noise=0.05)) == [found]
+
+
+def test_several_learned_policies_have_a_mean():
+    more = rows((0.95, 2000.0))
+    other = [one for one in rows((0.94, 2400.0)) if one["policy"] == "net"]
+    found = compare_at_equal_goodput(more + [{**one, "policy": "other"} for one in other])
+    assert [one.policy for one in found] == ["net", "other", "mean of 2 learned"]
+    assert found[2].shorter.mean == pytest.approx((0.5 + 0.2) / 2)
+    assert found[2].shorter.low == pytest.approx(found[2].shorter.mean)
+    assert found[2].tuned_wait_ms == pytest.approx(3500.0)
 
 
 def test_a_cell_without_tokens_is_left_out_for_all():
