@@ -164,7 +164,14 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
 
 
 def _check_same(folder: RunFolder, experiment: ExperimentConfig) -> None:
-    differences = describe_differences(folder.read_config().to_dict(), experiment.to_dict())
+    try:
+        there = folder.read_config()
+    except ConfigError as error:
+        raise ConfigError(
+            f"run folder {folder.path} does not hold a training run's configuration: give another "
+            f"folder, or restore it ({error})"
+        ) from None
+    differences = describe_differences(there.to_dict(), experiment.to_dict())
     if differences:
         raise ConfigError(
             f"run folder {folder.path} belongs to another configuration: {differences}. Give "

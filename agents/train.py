@@ -40,7 +40,7 @@ from sched_env.agents.logs import level_line_names, make_logger, write_level_lin
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.parity import run_parity
 from sched_env.agents.policies import policy_parts
-from sched_env.agents.preconditions import check_parts, check_resume
+from sched_env.agents.preconditions import check_parts, check_place, check_resume
 from sched_env.agents.refinement import Refinement
 from sched_env.agents.run_folder import RunFolder, open_run_folder
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
@@ -53,7 +53,7 @@ from sched_env.agents.tags import (
     validation_curves,
 )
 from sched_env.config import ExperimentConfig
-from sched_env.errors import MissingExtraError, PolicyError
+from sched_env.errors import ConfigError, MissingExtraError, PolicyError, SchedEnvError
 from sched_env.evaluation.files import write_json
 from sched_env.evaluation.folders import TRAINING, refuse_other_kinds
 from sched_env.evaluation.progress import announce_compilation
@@ -141,7 +141,8 @@ def train(
         done = _finished(open_run_folder(path, experiment))
         if done is not None:
             return done
-    else:
+    check_place(RunFolder(path), is_started)
+    if not is_started:
         check_parts(experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)
 
@@ -219,7 +220,15 @@ class TrainingRun:
         self.start = 0 if checkpoint is None else int(checkpoint.values["num_timesteps"])
         self.model.set_logger(make_logger(folder, continue_from=self.start))
         if checkpoint is not None:
-            self._restore(checkpoint)
+            assert place is not None
+            try:
+                self._restore(checkpoint)
+            except (RuntimeError, KeyError, ValueError, SchedEnvError) as error:
+                reason = " ".join(str(error).split())[:200]
+                raise ConfigError(
+                    f"checkpoint {place} does not fit this run ({reason}); remove it to go on from "
+                    "the one before it, or give another folder"
+                ) from None
         self.started_s = time.monotonic()
 
     def run(self) -> TrainResult:

@@ -15,18 +15,19 @@ from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.engine.layout import Layout
 from sched_env.engine.setup import run_world
 from sched_env.engine.world import World
-from sched_env.errors import TraceError
+from sched_env.errors import ConfigError, TraceError
 from sched_env.metrics.latency import percentiles, ttft_s
 from sched_env.metrics.slo import goodput_weighted
 from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import DecidingRun
 from sched_env.simulator.result import read_result
-from sched_env.simulator.simulate import at_load, cut_off_s, fcfs_capacity_rps
+from sched_env.simulator.simulate import at_load, check_load, cut_off_s, fcfs_capacity_rps
 from sched_env.workload.env_trace import read_env_trace
 from sched_env.workload.table import RequestTable
 
 _DECISIONS_PER_CALL = 1_000_000
+_MOST = 2**31 - 1
 
 
 @dataclass
@@ -83,6 +84,8 @@ class ScenarioSource:
 
     Raises:
         TraceError: A trace cannot be read, or its split has fewer than two requests.
+        ConfigError: A stretch or a KV factor leads beyond what can be simulated.
+        SchedEnvError: A load cannot be set on a trace, or no prompt fits a server.
     """
 
     def __init__(self, env: EnvConfig, tuning: TuningConfig, split: str) -> None:
@@ -93,17 +96,14 @@ class ScenarioSource:
             if len(table) < 2:
                 raise TraceError(f"{trace}: one request in the {split} part; give a longer trace")
             self._tables += [stretched(table, stretch) for stretch in tuning.stretches]
-        pools = [max(round(env.scheduler.num_blocks * factor), 1) for factor in tuning.kv_factors]
-        self._servers = [
-            env.replace(
-                scheduler=env.scheduler.replace(num_blocks=num_blocks),
-                observation=env.observation.replace(privileged=False),
-            )
-            for num_blocks in pools
-        ]
+        self._servers = [_server(env, factor) for factor in tuning.kv_factors]
         self._capacities_rps = [
             [fcfs_capacity_rps(table, server) for table in self._tables] for server in self._servers
         ]
+        for capacities_rps in self._capacities_rps:
+            for table, capacity_rps in zip(self._tables, capacities_rps, strict=True):
+                for load in tuning.loads:
+                    check_load(table, load, capacity_rps)
 
     def longer(self, factor: int) -> ScenarioSource:
         """Return the same, but for pieces so many times as long."""
@@ -149,12 +149,36 @@ class ScenarioSource:
         return Condition(piece, env.replace(service=service), int(rng.integers(2**62)))
 
 
+def _server(env: EnvConfig, kv_factor: float) -> EnvConfig:
+    """Return the environment of a candidate, with a KV pool of another size."""
+    num_blocks = max(round(env.scheduler.num_blocks * kv_factor), 1)
+    if num_blocks > _MOST:
+        raise ConfigError(
+            f"kv_factors: {env.scheduler.num_blocks} blocks times {kv_factor:g} are more than "
+            f"{_MOST}; give a smaller factor"
+        )
+    return env.replace(
+        scheduler=env.scheduler.replace(num_blocks=num_blocks),
+        observation=env.observation.replace(privileged=False),
+    )
+
+
 def stretched(table: RequestTable, stretch: StretchConfig) -> RequestTable:
-    """Return the same arrivals with prompts and outputs of other lengths."""
+    """Return the same arrivals with prompts and outputs of other lengths.
+
+    Raises:
+        ConfigError: A length would be more than a table holds.
+    """
     if not stretch.is_stretch:
         return table
 
     def times(tokens: NDArray[np.int32], factor: float) -> NDArray[np.int64]:
+        longest = int(tokens.max(initial=0))
+        if longest * factor > _MOST:
+            raise ConfigError(
+                f"stretches: {longest} tokens times {factor:g} are more than {_MOST}; give a "
+                "smaller factor"
+            )
         return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)
 
     return table.with_columns(

@@ -76,10 +76,7 @@ def write_policy(folder: str | Path, weights: Mapping[str, np.ndarray], card: Po
     """
     target = Path(folder)
     tensors = _checked_tensors(dict(weights), card, str(target))
-    if target.exists() and (
-        not target.is_dir() or (any(target.iterdir()) and not (target / CONFIG_FILE).exists())
-    ):
-        raise PolicyError(f"{target} exists and is no policy folder: choose another place")
+    refuse_other_folder(target)
     data = safetensors.numpy.save(tensors)
     if len(data) > _MAX_WEIGHTS_BYTES:
         raise PolicyError(
@@ -101,6 +98,18 @@ def write_policy(folder: str | Path, weights: Mapping[str, np.ndarray], card: Po
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return target
+
+
+def refuse_other_folder(target: Path) -> None:
+    """Refuse to write a policy where something else lies, which would be replaced.
+
+    Raises:
+        PolicyError: ``target`` is a file, or a folder that holds something but no policy.
+    """
+    if target.exists() and (
+        not target.is_dir() or (any(target.iterdir()) and not (target / CONFIG_FILE).exists())
+    ):
+        raise PolicyError(f"{target} exists and is no policy folder: choose another place")
 
 
 def read_policy(folder: str | Path) -> StoredPolicy:

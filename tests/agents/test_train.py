@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -251,6 +252,43 @@ def test_a_damaged_checkpoint_names_the_folder_to_remove(tmp_path: Path) -> None
         _run(tmp_path)
 
 
+def test_a_checkpoint_of_another_network_names_the_folder_to_remove(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        _run(tmp_path, kill_at=3 * UPDATE)
+    (place,) = (tmp_path / "checkpoints").iterdir()
+    with np.load(place / "state.npz") as saved:
+        arrays = {name: saved[name] for name in saved.files}
+    name = next(name for name in arrays if name.startswith("policy.actor."))
+    del arrays[name]
+    np.savez(place / "state.npz", **arrays)
+    with pytest.raises(ConfigError, match=f"{place.name} does not fit this run .*Missing key"):
+        _run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("policy/notes.txt", "policy exists and is no policy folder"),
+        ("policy.safetensors", "is the folder of a policy"),
+        ("checkpoints/decisions_000000000128/state.json", "checkpoints but no config.yaml"),
+    ],
+)
+def test_what_is_not_the_runs_own_is_neither_overwritten_nor_gone_on_from(
+    tmp_path: Path, file: str, message: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("mine")
+    with pytest.raises(SchedEnvError, match=message):
+        train(_experiment(), tmp_path)
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == [tmp_path / file]
+
+
+def test_a_folder_of_something_else_is_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("iterations: 2")
+    with pytest.raises(ConfigError, match="does not hold a training run's configuration"):
+        train(_experiment(), tmp_path)
+
+
 def test_a_checkpoint_cut_while_it_was_written_is_ignored(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         _run(tmp_path, kill_at=3 * UPDATE)
@@ -284,6 +322,16 @@ def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> Non
         ({"comparison": {"loads": (0.8, 1e9)}}, "load 1e.09 is not possible"),
         ({"agent": {"network": "mlp", "mlp_hidden_sizes": (8,) * 9}}, "exported.* at most 8"),
         ({"conditions": {"kv_factors": (1e9,)}}, "conditions: num_blocks: 4000000000000"),
+        ({"seed": 2**32}, "seed 4294967296 is not allowed"),
+        (
+            {"polish_iterations": 2, "tuning": {"kv_factors": (1e9,)}},
+            "kv_factors: 4000 blocks times 1e.09 are more than",
+        ),
+        ({"polish_iterations": 2, "tuning": {"loads": (1e9,)}}, "load 1e.09 is not possible"),
+        (
+            {"cloning": {"pieces": 1, "stretches": ({}, {"prompt": 1e9})}},
+            r"stretches: \d+ tokens times 1e.09 are more than",
+        ),
     ],
 )
 def test_what_would_stop_a_run_later_leaves_no_run_folder(
