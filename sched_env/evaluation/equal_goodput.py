@@ -4,11 +4,11 @@
 
     python -m sched_env.evaluation.equal_goodput RESULTS
 
-``RESULTS`` is a folder that ``evaluate --out`` has written, with several tuned scores that give up
-different amounts of goodput for shorter waits. Those that another one beats in both are left out,
-and between neighbours of the rest goodput and P95 TTFT go over into each other in a straight line:
-what can be reached by serving some windows under one and some under the other. A learned policy is
-compared with the point of that line at its own goodput.
+``RESULTS`` is a folder that ``evaluate --out`` or ``arena --out`` has written, with several tuned
+scores that give up different amounts of goodput for shorter waits. Those that another one beats in
+both are left out, and between neighbours of the rest goodput and P95 TTFT go over into each other
+in a straight line: what can be reached by serving some windows under one and some under the other.
+A learned policy is compared with the point of that line at its own goodput.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from sched_env.metrics.summary import Row
 GOODPUT = "goodput_weighted"
 WAIT = "p95_ttft_ms"
 _NETWORK = "network"
+_CELL = ("trace", "load", "seed", "kv_pool", "slo")
+"""What rows are paired by; the last two stand in those of an arena alone."""
 
 Values = NDArray[np.float64]
 Points = Mapping[str, NDArray[np.float64]]
@@ -64,9 +66,9 @@ def compare_at_equal_goodput(rows: Sequence[Row], *, seed: int = 0) -> list[Equa
 
     The mean is that of what was found for each, such as training seeds of one recipe.
 
-    Cells (trace, load, seed) are resampled for all policies at once, and with them the line of the
-    tuned ones; limits are percentiles. A cell in which a policy gave nobody a token has no P95
-    TTFT and is left out for all.
+    Cells (trace, load, seed and condition) are resampled for all policies at once, and with them
+    the line of the tuned ones; limits are percentiles. A cell in which a policy gave nobody a token
+    has no P95 TTFT and is left out for all.
 
     Args:
         rows: Rows of one evaluation.
@@ -121,7 +123,7 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
         kinds[name] = kind
         known = cells.setdefault(name, {})
         if isinstance(wait_ms, int | float) and math.isfinite(wait_ms):
-            cell = (row["trace"], row["load"], row["seed"])
+            cell = tuple(row.get(name) for name in _CELL)
             known[cell] = (float(row[GOODPUT] or 0.0), float(wait_ms))
     if list(kinds.values()).count(TUNED) < 2 or _NETWORK not in kinds.values():
         raise SchedEnvError(
@@ -175,7 +177,7 @@ def _shorter_text(shorter: Interval) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Print the comparison for the folder of an evaluation."""
     if len(arguments) != 1:
-        raise ConfigError("give one folder that sched-env evaluate --out has written")
+        raise ConfigError("give one folder that evaluate --out or arena --out has written")
     rows = read_rows(find_results(Path(arguments[0])))
     print_tables([equal_goodput_table(compare_at_equal_goodput(rows))])
 

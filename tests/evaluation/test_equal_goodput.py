@@ -98,6 +98,14 @@ def test_several_learned_policies_have_a_mean():
     assert found[2].tuned_wait_ms == pytest.approx(3500.0)
 
 
+def test_the_conditions_of_an_arena_are_cells_of_their_own():
+    scarce = [{**one, "kv_pool": "scarce", "slo": "tight"} for one in rows((0.95, 2000.0))]
+    ample = [{**one, "kv_pool": "ample", "slo": "tight"} for one in rows((0.95, 4000.0))]
+    (found,) = compare_at_equal_goodput(scarce + ample)
+    assert found.wait_ms == pytest.approx(3000.0)
+    assert found.shorter.num_values == 80
+
+
 def test_a_cell_without_tokens_is_left_out_for_all():
     some = rows((0.94, 1500.0))
     some[0] = {**some[0], "p95_ttft_ms": math.nan}
