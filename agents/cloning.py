@@ -179,6 +179,8 @@ def clone(
         "validation_goodput_before_cloning": before.goodput,
         "validation_goodput": look.goodput,
     }
+    if objective.p95_ttft_weight:
+        training["validation_p95_ttft_s"] = look.p95_ttft_s
     card = kept.card.model_copy(update={"training": training})
     goodputs = [before.goodput, after.goodput]
     return CloneResult(ExportedPolicy(card, kept.weights), tuple(trials.teachers), goodputs)

@@ -142,8 +142,7 @@ def train(
         if done is not None:
             return done
     check_place(RunFolder(path), is_started)
-    if not is_started:
-        check_parts(experiment)
+    check_parts(experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)
 
 

@@ -64,7 +64,7 @@ class ObjectiveConfig(ConfigModel):
             p95_ttft_s: P95 TTFT in seconds, NaN where no request had a token.
         """
         cost = self.p95_ttft_weight * p95_ttft_s
-        return goodput - cost if math.isfinite(cost) else goodput
+        return goodput if math.isnan(cost) else goodput - cost
 
 
 class CloningConfig(ConfigModel):

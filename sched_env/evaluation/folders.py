@@ -110,8 +110,9 @@ def _refuse_another(path: Path, kind: str, question: Mapping[str, Any]) -> None:
 
 
 def _refuse_taken(path: Path, kind: str) -> None:
-    if path.exists() and not path.is_dir():
-        raise SchedEnvError(f"{path} is a file: name a folder for the results")
+    if (path.exists() or path.is_symlink()) and not path.is_dir():
+        what = "a file" if path.exists() else "a link to nothing"
+        raise SchedEnvError(f"{path} is {what}: name a folder for the results")
     if (path / "checkpoints").is_dir() or (path / "policy.safetensors").is_file():
         raise SchedEnvError(
             f"{path} holds a training run or a policy, whose files the results would replace: "

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+import sched_env.agents.cloning as cloning_module
 from sched_env.agents.cloning import NUM_ROUNDS, clone
 from sched_env.agents.export import env_layout
 from sched_env.agents.prior_sources import around_score
-from sched_env.agents.score_search.scenarios import ScenarioSource
+from sched_env.agents.score_search.scenarios import Outcome, ScenarioSource
 from sched_env.agents.teachers import (
     LONG,
     NUM_HOME_TRIALS,
@@ -19,7 +20,7 @@ from sched_env.agents.teachers import (
 )
 from sched_env.agents.teaching_rules import home_teachers, stretched_teachers
 from sched_env.config import EnvConfig, TuningConfig
-from sched_env.config.experiment import CloningConfig
+from sched_env.config.experiment import CloningConfig, ObjectiveConfig
 from sched_env.errors import PolicyError
 from sched_env.policy.card import (
     LinearScorePrior,
@@ -124,6 +125,22 @@ def test_another_prior_may_take_over_and_the_network_may_grow(network):
         assert card.training["prior_search_requests"] == score.card.training["search_requests"]
         for name, tensor in score.weights.items():
             assert np.array_equal(result.policy.weights[f"prior.{name}"], tensor)
+
+
+def test_the_card_tells_the_tail_of_what_is_kept(network, monkeypatch):
+    looks = [Outcome(0.5, 3.0), Outcome(0.6, 2.0)]
+    monkeypatch.setattr(cloning_module, "_looks", lambda *_: looks)
+    small = SMALL.replace(validation_scenarios=2)
+    result = clone(
+        network,
+        ENV,
+        small,
+        seed=1,
+        cloning=CloningConfig(pieces=1, requests_per_piece=20),
+        objective=ObjectiveConfig(p95_ttft_weight=0.1),
+    )
+    assert result.policy.card.training["validation_goodput"] == 0.6
+    assert result.policy.card.training["validation_p95_ttft_s"] == 2.0
 
 
 def test_a_network_around_another_score_decides_as_that_does(network):

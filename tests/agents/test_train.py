@@ -252,6 +252,13 @@ def test_a_damaged_checkpoint_names_the_folder_to_remove(tmp_path: Path) -> None
         _run(tmp_path)
 
 
+def test_what_would_stop_a_run_later_is_looked_for_again_where_it_goes_on(tmp_path: Path) -> None:
+    experiment = _experiment(env=EnvConfig(trace=str(tmp_path / "gone.csv")))
+    open_run_folder(tmp_path / "run", experiment)
+    with pytest.raises(TraceError, match=r"gone\.csv"):
+        train(experiment, tmp_path / "run")
+
+
 def test_a_checkpoint_of_another_network_names_the_folder_to_remove(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         _run(tmp_path, kill_at=3 * UPDATE)

@@ -322,3 +322,10 @@ def test_the_polish_of_a_cloning_is_a_search_only_if_there_is_one(
     values: dict[str, Any], is_searched: bool
 ) -> None:
     assert ExperimentConfig(name="searches", **values).is_searched == is_searched
+
+
+def test_waits_that_cost_beyond_all_numbers_are_worth_nothing() -> None:
+    objective = ExperimentConfig(name="dear", objective={"p95_ttft_weight": 1e308}).objective
+    assert objective.worth(0.9, 1.0) == pytest.approx(-1e308)
+    assert objective.worth(0.9, 2.0) == -np.inf
+    assert objective.worth(0.9, np.nan) == 0.9

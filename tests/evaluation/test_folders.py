@@ -17,6 +17,13 @@ def test_a_file_in_the_way(tmp_path):
             make(tmp_path / "out" / "below")
 
 
+def test_a_link_to_nothing_in_the_way(tmp_path):
+    (tmp_path / "out").symlink_to(tmp_path / "missing")
+    for make in (make_folder, check_folder):
+        with pytest.raises(SchedEnvError, match="out is a link to nothing: name a folder"):
+            make(tmp_path / "out")
+
+
 def test_missing_folders_are_made(tmp_path):
     assert make_folder(tmp_path / "a" / "b").is_dir()
     assert list((tmp_path / "a" / "b").iterdir()) == []

@@ -114,6 +114,7 @@ def test_the_command_writes_everything_and_repeats_itself(tmp_path, capsys, resu
         ("polices=[fcfs]", "Did you mean 'policies'"),
         ("policies=[fcsf]", "Did you mean 'fcfs'"),
         ("bursts.more.workload=nothing", "nothing"),
+        ("env.scheduler.enable_prefix_caching=true", "or ceilings.enabled to false"),
     ],
 )
 def test_faults_are_one_line(tmp_path, capsys, change, message):
