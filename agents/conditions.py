@@ -25,7 +25,7 @@ def condition_envs(env: EnvConfig, conditions: ConditionsConfig) -> list[EnvConf
     return [
         env.replace(
             service=service.replace(slo_factor=service.slo_factor * slo_factor),
-            scheduler=scheduler.replace(num_blocks=max(round(scheduler.num_blocks * kv), 1)),
+            scheduler=scheduler.with_pool_times(kv),
         )
         for kv in conditions.kv_factors
         for slo_factor in conditions.slo_factors

@@ -218,16 +218,8 @@ class TrainingRun:
         checkpoint = load_checkpoint(place) if place is not None else None
         self.start = 0 if checkpoint is None else int(checkpoint.values["num_timesteps"])
         self.model.set_logger(make_logger(folder, continue_from=self.start))
-        if checkpoint is not None:
-            assert place is not None
-            try:
-                self._restore(checkpoint)
-            except (RuntimeError, KeyError, ValueError, SchedEnvError) as error:
-                reason = " ".join(str(error).split())[:200]
-                raise ConfigError(
-                    f"checkpoint {place} does not fit this run ({reason}); remove it to go on from "
-                    "the one before it, or give another folder"
-                ) from None
+        if place is not None and checkpoint is not None:
+            self._restore(checkpoint, place)
         self.started_s = time.monotonic()
 
     def run(self) -> TrainResult:
@@ -324,8 +316,15 @@ class TrainingRun:
         values = {**taken.values, "history": self.history}
         save_checkpoint(self.folder.checkpoints, num_decisions, Checkpoint(arrays, values))
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        restore_model(self.model, checkpoint)
+    def _restore(self, checkpoint: Checkpoint, place: Path) -> None:
+        try:
+            restore_model(self.model, checkpoint)
+        except (RuntimeError, KeyError, ValueError, SchedEnvError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"checkpoint {place} does not fit this run ({reason}); remove it to go on from "
+                "the one before it, or give another folder"
+            ) from None
         for prefix, weights in (("average.", self.average.weights), ("best.", self.best)):
             weights |= {
                 name: torch.from_numpy(array) for name, array in checkpoint.part(prefix).items()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.config import EnvConfig
+from sched_env.config.model import LARGEST_SIZE
 from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.engine.layout import Layout
 from sched_env.engine.setup import run_world
@@ -23,11 +24,11 @@ from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.deciding_run import DecidingRun
 from sched_env.simulator.result import read_result
 from sched_env.simulator.simulate import at_load, check_load, cut_off_s, fcfs_capacity_rps
+from sched_env.workload.columns import MAX_TOKENS
 from sched_env.workload.env_trace import read_env_trace
 from sched_env.workload.table import RequestTable
 
 _DECISIONS_PER_CALL = 1_000_000
-_MOST = 2**31 - 1
 
 
 @dataclass
@@ -151,16 +152,14 @@ class ScenarioSource:
 
 def _server(env: EnvConfig, kv_factor: float) -> EnvConfig:
     """Return the environment of a candidate, with a KV pool of another size."""
-    num_blocks = max(round(env.scheduler.num_blocks * kv_factor), 1)
-    if num_blocks > _MOST:
+    try:
+        scheduler = env.scheduler.with_pool_times(kv_factor)
+    except ConfigError:
         raise ConfigError(
             f"kv_factors: {env.scheduler.num_blocks} blocks times {kv_factor:g} are more than "
-            f"{_MOST}; give a smaller factor"
-        )
-    return env.replace(
-        scheduler=env.scheduler.replace(num_blocks=num_blocks),
-        observation=env.observation.replace(privileged=False),
-    )
+            f"{LARGEST_SIZE}; give a smaller factor"
+        ) from None
+    return env.replace(scheduler=scheduler, observation=env.observation.replace(privileged=False))
 
 
 def stretched(table: RequestTable, stretch: StretchConfig) -> RequestTable:
@@ -174,9 +173,9 @@ def stretched(table: RequestTable, stretch: StretchConfig) -> RequestTable:
 
     def times(tokens: NDArray[np.int32], factor: float) -> NDArray[np.int64]:
         longest = int(tokens.max(initial=0))
-        if longest * factor > _MOST:
+        if longest * factor > MAX_TOKENS:
             raise ConfigError(
-                f"stretches: {longest} tokens times {factor:g} are more than {_MOST}; give a "
+                f"stretches: {longest} tokens times {factor:g} are more than {MAX_TOKENS}; give a "
                 "smaller factor"
             )
         return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)

@@ -145,6 +145,15 @@ class SchedulerConfig(ConfigModel):
         """Return the KV blocks that the watermark keeps free."""
         return int(self.watermark * (self.num_blocks + 1))
 
+    def with_pool_times(self, factor: float) -> Self:
+        """Return the same server with so many times its KV blocks, at least one.
+
+        Raises:
+            ConfigError: They are more than can be simulated.
+        """
+        num_blocks = min(self.num_blocks * factor, 2.0**60)  # an infinite number has no digits
+        return self.replace(num_blocks=max(round(num_blocks), 1))
+
     @pydantic.model_validator(mode="after")
     def _follow_rules(self) -> Self:
         for name, value in _RULE_DEFAULTS[self.rules].items():

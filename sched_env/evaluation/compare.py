@@ -28,6 +28,9 @@ HEURISTIC = "heuristic"
 TUNED = "tuned"
 """The kind of a score that a search made: compared with each by itself, never "the best one"."""
 
+NETWORK = "network"
+"""The kind of a learned policy."""
+
 _LARGER_IS_BETTER = ("goodput", "attainment", "throughput", "jain", "num_finished")
 
 CellKey = tuple[str, float | None, int]

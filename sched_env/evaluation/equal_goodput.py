@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.errors import ConfigError, SchedEnvError, run_module
-from sched_env.evaluation.compare import TUNED
+from sched_env.evaluation.compare import NETWORK, TUNED
 from sched_env.evaluation.report import find_results
 from sched_env.evaluation.results import read_rows
 from sched_env.evaluation.statistics import CONFIDENCE, NUM_RESAMPLES, Interval
@@ -31,7 +31,6 @@ from sched_env.metrics.summary import Row
 
 GOODPUT = "goodput_weighted"
 WAIT = "p95_ttft_ms"
-_NETWORK = "network"
 _CELL = ("trace", "load", "seed", "kv_pool", "slo")
 """What rows are paired by; the last two stand in those of an arena alone."""
 
@@ -117,15 +116,15 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
     kinds: dict[str, str] = {}
     for row in rows:
         kind = str(row["policy_kind"])
-        if kind not in (TUNED, _NETWORK):
+        if kind not in (TUNED, NETWORK):
             continue
         name, wait_ms = str(row["policy"]), row[WAIT]
         kinds[name] = kind
         known = cells.setdefault(name, {})
         if isinstance(wait_ms, int | float) and math.isfinite(wait_ms):
-            cell = tuple(row.get(name) for name in _CELL)
+            cell = tuple(row.get(part) for part in _CELL)
             known[cell] = (float(row[GOODPUT] or 0.0), float(wait_ms))
-    if list(kinds.values()).count(TUNED) < 2 or _NETWORK not in kinds.values():
+    if list(kinds.values()).count(TUNED) < 2 or NETWORK not in kinds.values():
         raise SchedEnvError(
             "the results hold no learned policy with two tuned ones to compare it with: "
             "evaluate them together, as in docs/results.md"
@@ -134,7 +133,7 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
     if not shared:
         raise SchedEnvError("the policies have no cell in common: evaluate them together")
     points = {name: np.array([one[cell] for cell in shared]) for name, one in cells.items()}
-    learned = {name: one for name, one in points.items() if kinds[name] == _NETWORK}
+    learned = {name: one for name, one in points.items() if kinds[name] == NETWORK}
     return learned, {name: one for name, one in points.items() if kinds[name] == TUNED}
 
 

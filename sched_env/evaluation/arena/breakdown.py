@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sched_env.evaluation.compare import TUNED
+from sched_env.evaluation.compare import NETWORK, TUNED
 from sched_env.evaluation.statistics import paired_difference
 from sched_env.evaluation.table import TextTable, format_interval, format_number
 from sched_env.metrics.summary import Row
 
-_NETWORK = "network"
 _DIMENSIONS = {"trace": "trace", "load": "load", "kv_pool": "KV pool", "slo": "SLO"}
 
 Scores = dict[str, dict[tuple[object, ...], float]]
@@ -41,11 +40,11 @@ def _scores(rows: Sequence[Row]) -> tuple[Scores, list[str], list[str]]:
     kinds: dict[str, str] = {}
     for row in rows:
         kind = str(row["policy_kind"])
-        if kind in (_NETWORK, TUNED):
+        if kind in (NETWORK, TUNED):
             cell = (*(row[name] for name in _DIMENSIONS), row["seed"])
             scores.setdefault(str(row["policy"]), {})[cell] = float(row["goodput_weighted"])
             kinds[str(row["policy"])] = kind
-    learned = [name for name, kind in kinds.items() if kind == _NETWORK]
+    learned = [name for name, kind in kinds.items() if kind == NETWORK]
     return scores, learned, [name for name in kinds if name not in learned]
 
 

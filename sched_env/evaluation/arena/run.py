@@ -10,8 +10,8 @@ from typing import Any
 from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
 from sched_env.config import EnvConfig
 from sched_env.config.arena import ArenaConfig, condition_name
-from sched_env.errors import ConfigError
 from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows
+from sched_env.evaluation.ceilings.fluid_bound import refuse_shared_prefixes
 from sched_env.evaluation.cell import CellRunner, Setting
 from sched_env.evaluation.compare import Comparison, compare
 from sched_env.evaluation.entries import TraceLike
@@ -167,11 +167,8 @@ def _refuse_faults(
     conditions: Sequence[Condition],
 ) -> None:
     """Find what is wrong with policies, traces and loads before any work is done."""
-    if config.ceilings.enabled and config.env.scheduler.enable_prefix_caching:
-        raise ConfigError(
-            "the fluid bound counts every prompt in full: set enable_prefix_caching to false, or "
-            "ceilings.enabled to false"
-        )
+    if config.ceilings.enabled:
+        refuse_shared_prefixes(config.env)
     privileged = config.clairvoyant
     grid = Grid.checked(
         policies, traces, config.loads, config.num_seeds, allow_privileged=privileged

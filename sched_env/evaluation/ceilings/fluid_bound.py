@@ -77,6 +77,19 @@ class Plane:
     context_token_s: float
 
 
+def refuse_shared_prefixes(env: EnvConfig) -> None:
+    """Refuse a server for which there is no bound.
+
+    Raises:
+        ConfigError: It shares prefixes, whose prefill the bound would count twice.
+    """
+    if env.scheduler.enable_prefix_caching:
+        raise ConfigError(
+            "the fluid bound counts every prompt in full: set enable_prefix_caching to false, or "
+            "ceilings.enabled to false"
+        )
+
+
 def fluid_bound(requests: NDArray[Any], env: EnvConfig, *, bin_s: float = 1.0) -> FluidBound:
     """Return an upper bound of the weighted goodput of any scheduler.
 
@@ -90,10 +103,7 @@ def fluid_bound(requests: NDArray[Any], env: EnvConfig, *, bin_s: float = 1.0) -
         MissingExtraError: scipy is not installed.
         SchedEnvError: The solver failed.
     """
-    if env.scheduler.enable_prefix_caching:
-        raise ConfigError(
-            "the fluid bound counts every prompt in full: set enable_prefix_caching to false"
-        )
+    refuse_shared_prefixes(env)
     if not bin_s > 0:
         raise ConfigError(f"bin_s is {bin_s:g}: give a length above 0 s")
     program = _Program(requests, env, bin_s)
