@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.errors import ConfigError, SchedEnvError, run_module
-from sched_env.evaluation.compare import NETWORK, TUNED
+from sched_env.errors import ConfigError, SchedEnvError, UnknownNameError, run_module
+from sched_env.evaluation.compare import HEURISTIC, NETWORK, TUNED
 from sched_env.evaluation.report import find_results
 from sched_env.evaluation.results import read_rows
 from sched_env.evaluation.statistics import CONFIDENCE, NUM_RESAMPLES, Interval
@@ -67,15 +67,16 @@ def compare_at_equal_goodput(rows: Sequence[Row], *, seed: int = 0) -> list[Equa
 
     Cells (trace, load, seed and condition) are resampled for all policies at once, and with them
     the line of the tuned ones; limits are percentiles. A cell in which a policy gave nobody a token
-    has no P95 TTFT and is left out for all.
+    has no P95 TTFT; like one without goodput it is left out for all.
 
     Args:
         rows: Rows of one evaluation.
         seed: Seed of the bootstrap.
 
     Raises:
-        SchedEnvError: No learned policy among the rows, fewer than two tuned ones, or no cell that
-            all have.
+        UnknownNameError: The rows lack one of the two metrics.
+        SchedEnvError: One is no number, no learned policy is among the rows, fewer than two tuned
+            ones are, or no cell is shared by all.
     """
     learned, tuned = _points(rows)
     cells = next(iter(learned.values())).shape[0]
@@ -115,15 +116,14 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
     cells: dict[str, dict[tuple[object, ...], tuple[float, float]]] = {}
     kinds: dict[str, str] = {}
     for row in rows:
-        kind = str(row["policy_kind"])
+        kind = str(row.get("policy_kind") or HEURISTIC)
         if kind not in (TUNED, NETWORK):
             continue
-        name, wait_ms = str(row["policy"]), row[WAIT]
+        name, point = str(row["policy"]), (_number(row, GOODPUT), _number(row, WAIT))
         kinds[name] = kind
         known = cells.setdefault(name, {})
-        if isinstance(wait_ms, int | float) and math.isfinite(wait_ms):
-            cell = tuple(row.get(part) for part in _CELL)
-            known[cell] = (float(row[GOODPUT] or 0.0), float(wait_ms))
+        if all(math.isfinite(one) for one in point):
+            known[tuple(row.get(part) for part in _CELL)] = point
     if list(kinds.values()).count(TUNED) < 2 or NETWORK not in kinds.values():
         raise SchedEnvError(
             "the results hold no learned policy with two tuned ones to compare it with: "
@@ -135,6 +135,16 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
     points = {name: np.array([one[cell] for cell in shared]) for name, one in cells.items()}
     learned = {name: one for name, one in points.items() if kinds[name] == NETWORK}
     return learned, {name: one for name, one in points.items() if kinds[name] == TUNED}
+
+
+def _number(row: Row, metric: str) -> float:
+    """Return a metric of a row, NaN where it has none."""
+    if metric not in row:
+        raise UnknownNameError("metric", metric, list(row))
+    value = row[metric]
+    if not isinstance(value, int | float | None):
+        raise SchedEnvError(f"{metric} of {row['policy']} is {value!r}, no number: evaluate again")
+    return math.nan if value is None else float(value)
 
 
 def _wait_at(goodput: float, points: Values) -> float:

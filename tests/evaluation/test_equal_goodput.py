@@ -110,8 +110,9 @@ def test_a_cell_without_tokens_is_left_out_for_all():
     some = rows((0.94, 1500.0))
     some[0] = {**some[0], "p95_ttft_ms": math.nan}
     some[1] = {**some[1], "p95_ttft_ms": None}
+    some[2] = {**some[2], "goodput_weighted": None}
     (found,) = compare_at_equal_goodput(some)
-    assert found.shorter.num_values == 38
+    assert found.shorter.num_values == 37
     assert "1,500" in equal_goodput_table([found]).rows[0]
 
 
@@ -122,5 +123,14 @@ def test_it_says_what_is_missing():
         compare_at_equal_goodput(
             [one for one in rows((0.9, 1.0)) if (one["policy"] == "net") == (one["seed"] < 9)]
         )
+    text = [{**one, "goodput_weighted": "x"} for one in rows((0.9, 1.0))]
+    with pytest.raises(SchedEnvError, match="is 'x', no number"):
+        compare_at_equal_goodput(text)
+    bare = [{k: v for k, v in one.items() if k != "p95_ttft_ms"} for one in rows((0.9, 1.0))]
+    with pytest.raises(SchedEnvError, match="p95_ttft_ms"):
+        compare_at_equal_goodput(bare)
+    plain = [{k: v for k, v in one.items() if k != "policy_kind"} for one in rows((0.9, 1.0))]
+    with pytest.raises(SchedEnvError, match="two tuned ones"):
+        compare_at_equal_goodput(plain)
     with pytest.raises(ConfigError, match="give one folder"):
         main([])
