@@ -158,6 +158,7 @@ static void drop(Server *s, Request *request, int8_t status, int8_t reason)
         Seat *running = running_of(s);
         int64_t position = 0;
         while (running[position].row != row) position++;
+        step_out(s, position);
         settle(s, &running[position], status, reason);
         remove_running(s, position);
         return;

@@ -99,8 +99,9 @@ ALWAYS_INLINE void fetch_coming(const Server *s)
 #define num_tokens(request) ((int64_t)(request)->prompt_tokens + (request)->num_output_tokens)
 #define tokens_left(request)                                                                       \
     (num_tokens(request) + (request)->num_output_placeholders - (request)->num_computed_tokens)
-#define decode_tokens_left(request)                                                                \
-    max2((request)->predicted_output_tokens - (request)->num_output_tokens, 1.0)
+#define decode_tokens_left(request) predicted_beyond(request, (request)->num_output_tokens)
+#define predicted_beyond(request, outputs)                                                         \
+    max2((request)->predicted_output_tokens - (double)(outputs), 1.0)
 #define is_decoding(request)                                                                       \
     ((request)->num_output_tokens + (request)->num_output_placeholders > 0 &&                      \
      tokens_left(request) == 1)

@@ -6,16 +6,6 @@
 
 /* ---- the ledger ---- */
 
-static void estimate_steps(Server *s)
-{
-    const Cost *cost = cost_of(s);
-    const int64_t decodes = s->num_decoding, context = s->decode_context_tokens;
-    const int64_t prefill = s->ledger_prefill_tokens;
-    const double attention = 0.5 * (double)prefill * (double)prefill;
-    s->next_decode_s = step_time_s(cost, decodes, context, 0, 0.0, decodes);
-    s->next_full_s = step_time_s(cost, decodes, context, prefill, attention, decodes + 1);
-}
-
 /* Charge the ledger with the prefill of an admitted request. */
 ALWAYS_INLINE void enter(Server *s, const Request *request)
 {
@@ -28,37 +18,28 @@ ALWAYS_INLINE void enter(Server *s, const Request *request)
 /* Count what the running requests and those admitted so far will take, prefill in full. */
 static void read_ledger(Server *s)
 {
+    line_up(s);
     const Seat *running = running_of(s);
     const int64_t block_size = s->block_size, num_running = s->num_running;
-    const double clock_s = s->clock_s;
-    int64_t budget = s->max_num_batched_tokens, blocks = s->free_blocks;
-    int64_t prefill = 0, num_decoding = 0, context = 0, at_risk = 0, actual = 0;
-    double predicted = 0.0;
+    const int64_t num_members = s->cohort_size;
+    int64_t budget = s->max_num_batched_tokens - num_members, blocks = s->free_blocks;
+    int64_t prefill = 0, num_decoding = num_members, context = 0, actual = 0;
     s->chunk_cap = NO_LIMIT;
     s->defers_prefill = 0;
-    int64_t position = 0;
-    const int64_t most = imin(num_running, budget);
-    for (; position < most && is_next_decode(&running[position]); position++) {
-        const Seat *seat = &running[position];
-        blocks -= seat->num_computed_tokens == seat->num_blocks * block_size;
-        context += num_tokens(seat);
-        at_risk += tpot_slack_s(clock_s, seat) < 0.0;
-        predicted += decode_tokens_left(seat);
-        actual += seat->stop_at_tokens - seat->num_output_tokens;
+    if (num_members > 0) {
+        blocks -= growth_of(s)[s->cohort_place];
+        context = s->cohort_context_tokens;
+        actual = s->cohort_left_tokens;
     }
-    budget -= position;
-    num_decoding = position;
-    for (; position < num_running; position++) {
-        const Seat *seat = &running[position];
+    for (int64_t i = num_members; i < num_running; i++) {
+        const Seat *seat = &running[i];
         const int64_t tokens = imin(tokens_left(seat), budget);
         blocks -= blocks_to_grow(seat, tokens, block_size);
         budget -= tokens;
-        predicted += decode_tokens_left(seat);
         actual += seat->stop_at_tokens - seat->num_output_tokens;
         if (is_decoding(seat)) {
             num_decoding += 1;
             context += num_tokens(seat);
-            at_risk += tpot_slack_s(clock_s, seat) < 0.0;
         } else {
             prefill += tokens;
         }
@@ -68,12 +49,9 @@ static void read_ledger(Server *s)
     s->ledger_prefill_tokens = prefill;
     s->num_decoding = num_decoding;
     s->decode_context_tokens = context;
-    s->decodes_at_risk = at_risk;
-    s->running_decode_tokens = predicted;
-    s->true_decode_tokens = (double)actual;
+    s->true_decode_tokens = actual;
     s->ledger_reserved = 0;
     for (int64_t i = 0; i < s->num_admitted; i++) enter(s, &requests_of(s)[admitted_of(s)[i]]);
-    estimate_steps(s);
 }
 
 /* ---- the point of decision ---- */
@@ -83,8 +61,8 @@ static void put_decodes_first(Server *s)
 {
     Seat *running = running_of(s);
     const int64_t num_running = s->num_running, spare = s->seat_capacity;
-    int64_t num_decoding = 0;
-    for (int64_t position = 0; position < num_running; position++) {
+    int64_t num_decoding = s->cohort_size;
+    for (int64_t position = num_decoding; position < num_running; position++) {
         if (!is_decoding(&running[position])) continue;
         if (num_decoding < position) {
             running[spare] = running[position];
@@ -248,7 +226,6 @@ static void choose(Server *s, int64_t slot)
     request->moved_at_iteration = (int32_t)s->iteration;
     dequeue(s, slot);
     enter(s, request);
-    estimate_steps(s);
 }
 
 /* Form the batch and run it; tell whether the scheduler had the blocks for it. */

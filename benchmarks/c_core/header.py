@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sched_env.cost import step_time
-from sched_env.engine import arrivals, layout, progress, queue_records, records, view
+from sched_env.engine import arrivals, cohort, layout, progress, queue_records, records, view
 from sched_env.workload import counter_rng, service_classes
 
 RECORDS: dict[str, np.dtype[Any]] = {
@@ -52,6 +52,7 @@ _NUMBERS: tuple[tuple[types.ModuleType, tuple[str, ...]], ...] = (
     (layout, ("NUM_LEVELS", "FULL_LEVEL")),
     (view, ("_URGENT_S",)),
     (arrivals, ("_BY_TIMEOUT", "_BY_DEADLINE")),
+    (cohort, ("_MOST_TOKENS",)),
     (progress, ("_PATIENCE",)),
     (step_time, ("SHARP",)),
     (

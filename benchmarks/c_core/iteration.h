@@ -72,40 +72,13 @@ static void assign(Server *s, Seat *seat, int64_t tokens)
     seat->is_prefill_chunk = tokens_left(seat) > 0;
 }
 
-/* Give the decodes that stand first one token each, while blocks last; return how many. */
-static int64_t schedule_decodes(Server *s)
-{
-    Seat *running = running_of(s);
-    const int64_t block_size = s->block_size;
-    const int64_t most = imin(s->num_running, s->max_num_batched_tokens);
-    int64_t free_blocks = s->free_blocks, context = 0, position = 0;
-    for (; position < most; position++) {
-        Seat *seat = &running[position];
-        const int64_t computed = seat->num_computed_tokens;
-        if (!is_next_decode(seat)) break;
-        if (computed == seat->num_blocks * block_size) {
-            if (free_blocks == 0) break;
-            free_blocks -= 1;
-            seat->num_blocks += 1;
-        }
-        seat->num_scheduled_tokens = 1;
-        seat->num_computed_tokens = (int32_t)computed + 1;
-        context += computed + 1;
-    }
-    s->free_blocks = free_blocks;
-    s->batch_decodes = position;
-    s->batch_tokens = position;
-    s->batch_context_tokens = context;
-    return position;
-}
-
 /* Give each running request its tokens, in order; tell whether all blocks were there. Decisions
  * have seen to that: the scheduler never preempts by itself.
  */
 static bool schedule_running(Server *s, int64_t prefill_cap)
 {
     Seat *running = running_of(s);
-    int64_t position = schedule_decodes(s);
+    int64_t position = schedule_cohort(s);
     for (; position < s->num_running && s->batch_tokens < s->max_num_batched_tokens; position++) {
         Seat *seat = &running[position];
         const int64_t tokens = tokens_to_schedule(s, seat, prefill_cap);
@@ -145,6 +118,7 @@ static void admit(Server *s, Request *request, int64_t tokens)
 /* Send a running request, which has nothing in a batch, back to wait: its outputs stay. */
 static void preempt(Server *s, KeyFunction key_of, int64_t position)
 {
+    step_out(s, position);
     Seat *seat = &running_of(s)[position];
     const int32_t lost = seat->num_computed_tokens;
     punish_recompute(s, lost);
@@ -216,15 +190,17 @@ static double batch_time_s(const Server *s)
     if (s->batch_decodes != s->batch_tokens) {
         const Seat *running = running_of(s);
         const int64_t num_running = s->num_running;
-        size = 0;
-        for (int64_t i = 0; i < num_running; i++) size += running[i].num_scheduled_tokens > 0;
+        size = s->cohort_size;
+        for (int64_t i = size; i < num_running; i++) size += running[i].num_scheduled_tokens > 0;
     }
     return step_time_s(cost_of(s), s->batch_decodes, s->batch_context_tokens,
                        s->batch_prefill_tokens, s->batch_attention, size);
 }
 
-static int64_t iterations_to_next_finish(const Server *s)
+static int64_t iterations_to_next_finish(Server *s)
 {
+    if (s->cohort_size == s->num_running) return s->cohort_ends_at_tokens - s->cohort_tokens;
+    fall_out(s);
     const Seat *running = running_of(s);
     const int64_t num_running = s->num_running;
     int32_t left = running[0].stop_at_tokens - running[0].num_output_tokens;
@@ -235,11 +211,12 @@ static int64_t iterations_to_next_finish(const Server *s)
     return left;
 }
 
-/* Count, for each of the next tokens of a block, the requests that need a block for it. */
-static void plan_growth(const Server *s, int64_t *growth)
+/* Count the requests that need a block for each of the next tokens, where there is no cohort. */
+static void plan_growth(Server *s, int64_t *growth)
 {
     const Seat *running = running_of(s);
     const int64_t block_size = s->block_size, num_running = s->num_running;
+    s->cohort_place = 0;
     memset(growth, 0, (size_t)block_size * sizeof(int64_t));
     for (int64_t i = 0; i < num_running; i++)
         growth[running[i].num_blocks * block_size - running[i].num_computed_tokens] += 1;
@@ -249,7 +226,7 @@ static void plan_growth(const Server *s, int64_t *growth)
 static int64_t run_clock_ahead(Server *s, int64_t iterations)
 {
     int64_t *growth = growth_of(s);
-    plan_growth(s, growth);
+    if (s->cohort_size == 0) plan_growth(s, growth);
     const double alarm_s = min2(min2(s->horizon_s, s->next_arrival_s), next_alarm_s(s));
     const int64_t num_decodes = s->batch_decodes, num_blocks = s->num_blocks;
     const int64_t block_size = s->block_size;
@@ -258,12 +235,12 @@ static int64_t run_clock_ahead(Server *s, int64_t iterations)
     double step_s = paced_step_s(pace, context);
     double clock_s = s->clock_s + step_s, busy_s = s->busy_s + step_s;
     double block_seconds = s->kv_block_seconds + (double)(num_blocks - free_blocks) * step_s;
-    int64_t done = 1, place = 0;
+    int64_t done = 1, place = s->cohort_place;
     s->first_end_s = clock_s;
     for (; done < iterations; done++) {
         const int64_t need = growth[place];
         if (clock_s >= alarm_s || need > free_blocks) break;
-        place = place + 1 < block_size ? place + 1 : 0;
+        place = place_after(place, block_size);
         free_blocks -= need;
         context += num_decodes;
         step_s = paced_step_s(pace, context);
@@ -272,6 +249,7 @@ static int64_t run_clock_ahead(Server *s, int64_t iterations)
         block_seconds += (double)(num_blocks - free_blocks) * step_s;
     }
     s->free_blocks = free_blocks;
+    s->cohort_place = place;
     s->step_time_s = step_s;
     s->clock_s = clock_s;
     s->busy_s = busy_s;
@@ -304,16 +282,39 @@ ALWAYS_INLINE void append_tokens(
     }
 }
 
+/* Append the output tokens of a stretch of batches to the cohort, and close the seats of those that
+ * have finished; return how many tokens are new.
+ */
+static int64_t deliver_to_cohort(Server *s, int64_t iterations)
+{
+    const int64_t num_members = s->cohort_size;
+    if (num_members == 0 || !s->cohort_is_scheduled) return 0;
+    advance(s, iterations);
+    int64_t position = s->cohort_tokens < s->cohort_ends_at_tokens ? num_members : 0;
+    while (position < s->cohort_size) {
+        Seat *seat = &running_of(s)[position];
+        if (ends_at_tokens(seat) != s->cohort_tokens) {
+            position++;
+            continue;
+        }
+        step_out(s, position);
+        settle(s, seat, (int8_t)FINISHED, (int8_t)requests_of(s)[seat->row].stop_reason);
+        remove_running(s, position);
+    }
+    return num_members * iterations;
+}
+
 /* Append the output tokens of a stretch of batches and close the seats of the finished. */
 static void deliver(Server *s, int64_t iterations)
 {
     s->num_computed_tokens += s->batch_tokens + (iterations - 1) * s->batch_decodes;
     if (s->batch_decodes > 0) s->progress_iteration = s->iteration;
+    int64_t num_new = deliver_to_cohort(s, iterations);
     Seat *running = running_of(s);
     const double clock_s = s->clock_s;
     const int64_t num_running = s->num_running, block_size = s->block_size;
-    int64_t kept = 0, num_new = 0;
-    for (int64_t position = 0; position < num_running; position++) {
+    int64_t kept = s->cohort_size;
+    for (int64_t position = kept; position < num_running; position++) {
         Seat *seat = &running[position];
         if (seat->num_scheduled_tokens > 0) {
             seat->num_scheduled_tokens = 0;

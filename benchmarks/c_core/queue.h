@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base.h"
+#include "cohort.h"
 #include "view.h"
 
 /* ---- the reward of a step ---- */
@@ -304,7 +305,9 @@ ALWAYS_INLINE void give_back_blocks(Server *s, Seat *seat)
     seat->num_blocks = 0;
 }
 
-/* Give back the blocks of a running request and end it; the caller closes its seat. */
+/* Give back the blocks of a running request, which is in no cohort, and end it; the caller closes
+ * its seat.
+ */
 static void settle(Server *s, Seat *seat, int8_t status, int8_t reason)
 {
     give_back_blocks(s, seat);
@@ -332,6 +335,7 @@ static void remove_running(Server *s, int64_t position)
 /* End the running request at a position, which cannot go on, before its last token. */
 static void end_running(Server *s, int64_t position, int8_t reason)
 {
+    step_out(s, position);
     Seat *seat = &running_of(s)[position];
     settle(s, seat, status_of_stuck(seat->num_output_tokens), reason);
     remove_running(s, position);

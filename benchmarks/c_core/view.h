@@ -1,16 +1,15 @@
 /* The observation of a server (sched_env/engine/view.py). */
 #pragma once
 
-#include "base.h"
+#include "cohort.h"
 
 static const Slot EMPTY_SLOT;
 
 typedef float Eights __attribute__((vector_size(32), aligned(4), may_alias));
 
-ALWAYS_INLINE double tpot_slack_s(double clock_s, const Seat *seat)
+ALWAYS_INLINE double tpot_slack_s(double clock_s, const Seat *seat, int64_t outputs)
 {
-    const double allowed_s = seat->tpot_slo_s * seat->num_output_tokens;
-    return allowed_s - (clock_s - seat->first_token_s);
+    return seat->tpot_slo_s * (double)outputs - (clock_s - seat->first_token_s);
 }
 
 /* Write what neither waiting nor running changes, to a Resting. */
@@ -227,6 +226,21 @@ ALWAYS_INLINE FourFloats shown_times(double wait_s, double pace_s, double blocks
     return quotients(over, under);
 }
 
+/* How far a running request is, where no batch is formed (cohort.py). */
+typedef struct Progress {
+    int64_t left, outputs, computed, blocks;
+} Progress;
+
+ALWAYS_INLINE Progress progress_of(const Server *s, int64_t position)
+{
+    const Seat *seat = &running_of(s)[position];
+    const int64_t outputs = seat->num_output_tokens, computed = seat->num_computed_tokens;
+    if (position >= s->cohort_size)
+        return (Progress){tokens_left(seat), outputs, computed, seat->num_blocks};
+    const int64_t now = computed + s->cohort_tokens;
+    return (Progress){1, outputs + s->cohort_tokens, now, blocks_for(now, s->block_size)};
+}
+
 /* Show the running requests as they are now. */
 static void show_running(const Server *s, Slot *slots, int64_t count)
 {
@@ -241,16 +255,19 @@ static void show_running(const Server *s, Slot *slots, int64_t count)
         Slot *slot = &slots[j];
         const Times times = times_of(
             clock_s, request->arrival_time_s, request->ttft_slo_s, request->lone_prefill_s);
-        const FourFloats shown =
-            shown_times(times.wait_s, tpot_slack_s(clock_s, seat), seat->num_blocks,
-                        (double)(seat->num_blocks + free_blocks));
-        const bool has_tokens = seat->num_output_tokens > 0;
+        const Progress progress = progress_of(s, num_running - 1 - j);
+        const int64_t outputs = progress.outputs, blocks = progress.blocks;
+        const FourFloats shown = shown_times(times.wait_s, tpot_slack_s(clock_s, seat, outputs),
+                                             (double)blocks, (double)(blocks + free_blocks));
+        const bool has_tokens = outputs > 0;
         slot->present = 1.0f;
         slot->is_running = 1.0f;
         slot->rank = (double)j * step;
         show_rest(request, &slot->resting);
         slot->resting.preemptible = seat->preemptible;
-        show_progress(seat, seat->num_blocks / pool, &slot->resting);
+        write_progress((double)progress.left, predicted_beyond(seat, outputs),
+                       (double)progress.computed, (double)outputs, (double)blocks / pool,
+                       &slot->resting);
         show_slack(times.slack_s, slot);
         slot->blocks_of_free = shown[2];
         slot->wait = shown[0];
@@ -259,8 +276,31 @@ static void show_running(const Server *s, Slot *slots, int64_t count)
     }
 }
 
-/* Write the running slots, from the end of the batch order. */
-static void view_running(Server *s, bool changed, double best)
+/* Show the predicted output tokens that running requests have to come, and the late decodes. */
+static void show_paces(const Server *s, Globals *out)
+{
+    const Seat *running = running_of(s);
+    const int64_t num_running = s->num_running, num_members = s->cohort_size;
+    const double clock_s = s->clock_s;
+    double predicted = 0.0;
+    int64_t num_late = 0;
+    for (int64_t i = 0; i < num_members; i++) {
+        const int64_t outputs = running[i].num_output_tokens + s->cohort_tokens;
+        predicted += predicted_beyond(&running[i], outputs);
+        num_late += tpot_slack_s(clock_s, &running[i], outputs) < 0.0;
+    }
+    for (int64_t i = num_members; i < num_running; i++) {
+        const Seat *seat = &running[i];
+        predicted += decode_tokens_left(seat);
+        num_late +=
+            is_decoding(seat) && tpot_slack_s(clock_s, seat, seat->num_output_tokens) < 0.0;
+    }
+    out->running_decode = rise(predicted, 8192.0);
+    out->decodes_at_risk = (double)num_late * (1.0 / (double)s->max_num_seqs);
+}
+
+/* Write the running slots, from the end of the batch order, and what all running ones say. */
+static void view_running(Server *s, bool changed, double best, Globals *out)
 {
     const int64_t first = s->num_waiting_slots;
     const int64_t count = imin(s->num_running, s->num_running_slots);
@@ -268,6 +308,7 @@ static void view_running(Server *s, bool changed, double best)
     Slot *slots = slots_in(s) + first;
     if (changed) {
         show_running(s, slots, count);
+        show_paces(s, out);
         for (int64_t j = count; j < s->num_running_viewed; j++) slots[j] = EMPTY_SLOT;
         s->num_running_viewed = count;
     }
@@ -285,6 +326,10 @@ static void view_budgets(const Server *s, Globals *out)
     const double seats = 1.0 / (double)s->max_num_seqs;
     const double budget = 1.0 / (double)s->max_num_batched_tokens;
     const double pool = 1.0 / (double)s->num_blocks;
+    const Cost *cost = cost_of(s);
+    const int64_t decodes = s->num_decoding, context = s->decode_context_tokens;
+    const int64_t prefill = s->ledger_prefill_tokens;
+    const double attention = 0.5 * (double)prefill * (double)prefill;
     out->free_kv = (double)s->free_blocks * pool;
     out->ledger_kv = max2((double)s->ledger_blocks * pool, -2.0);
     out->running = (double)s->num_running * seats;
@@ -292,14 +337,13 @@ static void view_budgets(const Server *s, Globals *out)
     out->ledger_tokens = (double)s->ledger_tokens * budget;
     out->decoding = (double)s->num_decoding * seats;
     out->prefill_tokens = (double)s->ledger_prefill_tokens * budget;
-    out->decodes_at_risk = (double)s->decodes_at_risk * seats;
     out->decode_context =
         min2((double)s->decode_context_tokens * pool / (double)s->block_size, 2.0);
-    out->decode_step = rise(s->next_decode_s, 0.05);
-    out->full_step = rise(s->next_full_s, 0.05);
+    out->decode_step = rise(step_time_s(cost, decodes, context, 0, 0.0, decodes), 0.05);
+    out->full_step =
+        rise(step_time_s(cost, decodes, context, prefill, attention, decodes + 1), 0.05);
     out->shortage = s->ledger_blocks < 0;
     out->news = s->news;
-    out->running_decode = rise(s->running_decode_tokens, 8192.0);
 }
 
 static void view_queue(const Server *s, Globals *out)
@@ -327,7 +371,7 @@ static void view(Server *s)
     fetch_shown(s, order, stood_still ? 0 : shown, running_changed ? s->num_running_slots : 0);
     const double best = best_density(order, shown);
     view_waiting(s, order, shown, stood_still, best, out);
-    view_running(s, running_changed, best);
+    view_running(s, running_changed, best, out);
     view_budgets(s, out);
     view_queue(s, out);
     s->viewed_clock_s = s->clock_s;

@@ -8,6 +8,7 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.batch import assign, grow
+from sched_env.engine.cohort import as_it_stands
 from sched_env.engine.ending import stand_up
 from sched_env.engine.events import record
 from sched_env.engine.fair_share import charge_class
@@ -152,7 +153,7 @@ def reserved_blocks(state: Any) -> int:
     reserved = 0
     if state.reserve_outputs != RESERVE_NOTHING:
         for i in range(state.num_running):
-            reserved += still_needed(state, running_of(state)[i])
+            reserved += still_needed(state, as_it_stands(state, i))
     return reserved
 
 
@@ -173,7 +174,7 @@ def _evict_for(state: Any, key: Any, request: Any) -> bool:
         return False
     worst, blocks, tokens = -1, state.free_blocks, state.max_num_batched_tokens - state.batch_tokens
     for i in range(state.num_running):
-        seat = running_of(state)[i]
+        seat = as_it_stands(state, i)
         other = stand_up(state, seat)
         if other.priority >= request.priority:
             continue

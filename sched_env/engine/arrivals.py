@@ -10,6 +10,7 @@ import numpy as np
 from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import lone_prefill_s
 from sched_env.engine.batch import never_fits_a_batch
+from sched_env.engine.cohort import step_out
 from sched_env.engine.ending import (
     end,
     hopeless_from_s,
@@ -269,6 +270,7 @@ def _drop(state: Any, row: int, status: int, reason: int) -> None:
     request = requests_of(state)[row]
     if request.status == RUNNING:
         position = running_position(state, row)
+        step_out(state, position)
         settle(state, running_of(state)[position], status, reason)
         remove_running(state, position)
         return

@@ -109,8 +109,8 @@ def _idle(state: Any) -> None:
 @compiled_part
 def put_decodes_first(state: Any) -> None:
     """Order the running requests: decoding ones first, each group as it was."""
-    num_decoding = 0
-    for position in range(state.num_running):
+    num_decoding = state.cohort_size
+    for position in range(num_decoding, state.num_running):
         if not is_decoding(running_of(state)[position]):
             continue
         if num_decoding < position:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.cohort import step_out
 from sched_env.engine.events import record
 from sched_env.engine.fair_share import charge_class
 from sched_env.engine.memory import requests_of, running_of
@@ -99,7 +100,10 @@ def give_up(state: Any, request: Any, reason: int) -> None:
 
 @compiled_part
 def settle(state: Any, seat: Any, status: int, reason: int) -> None:
-    """Give back the blocks of a running request and end it; its seat is closed by the caller."""
+    """Give back the blocks of a running request and end it; its seat is closed by the caller.
+
+    One of the cohort has stepped out.
+    """
     end(state, _leave_seat(state, seat), status, reason)
 
 
@@ -133,6 +137,7 @@ def stand_up(state: Any, seat: Any) -> Any:
 @compiled_part
 def end_running(state: Any, position: int, reason: int) -> None:
     """End the running request at ``position``, which cannot go on, before its last token."""
+    step_out(state, position)
     give_up(state, _leave_seat(state, running_of(state)[position]), reason)
     remove_running(state, position)
 

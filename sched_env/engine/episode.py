@@ -10,6 +10,7 @@ import numpy as np
 from sched_env.compiled import compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.batch import open_batch
+from sched_env.engine.cohort import empty_cohort
 from sched_env.engine.decide import apply, open_iteration, settle_decisions
 from sched_env.engine.lanes import empty_lanes
 from sched_env.engine.layout import FULL_LEVEL, NUM_LEVELS
@@ -43,6 +44,7 @@ def reset(state: Any) -> None:
     state.progress_iteration = 0
     state.num_in_flight = 0
     state.num_stale = 0
+    empty_cohort(state)
     open_batch(state)
     state.num_evicted_now = 0
     state.num_fitting = 0

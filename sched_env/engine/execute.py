@@ -2,7 +2,7 @@
 
 A stretch of iterations in which nothing can change but the lengths of the same decoding requests
 is run at once ("jump-ahead"): times are added one iteration at a time, so the clock is the same to
-the last bit, and each request is updated once.
+the last bit, and what the requests get is added up once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sched_env.cost.step_time import (
     step_time_s,
 )
 from sched_env.engine.arrivals import next_alarm_s
-from sched_env.engine.ending import settle
+from sched_env.engine.cohort import advance, fall_out, has_last_token, place_after, step_out
+from sched_env.engine.ending import remove_running, settle
 from sched_env.engine.flight import land, launch, make_room_for_batch
 from sched_env.engine.memory import (
     cost_of,
@@ -27,7 +28,7 @@ from sched_env.engine.memory import (
     requests_of,
     running_of,
 )
-from sched_env.engine.output import append_tokens, itl_bin
+from sched_env.engine.output import append_tokens, count_gaps, itl_bin
 from sched_env.engine.pool import know_blocks
 from sched_env.engine.records import FINISHED
 from sched_env.engine.sizes import num_tokens
@@ -108,8 +109,8 @@ def _batch_time_s(state: Any) -> float:
 def _batch_size(state: Any) -> int:
     if state.batch_decodes == state.batch_tokens:
         return state.batch_decodes
-    size = 0
-    for i in range(state.num_running):
+    size = state.cohort_size
+    for i in range(state.cohort_size, state.num_running):
         size += running_of(state)[i].num_scheduled_tokens > 0
     return size
 
@@ -123,6 +124,9 @@ def _tick(state: Any, used_blocks: int) -> None:
 
 @compiled_part
 def _iterations_to_next_finish(state: Any) -> int:
+    if state.cohort_size == state.num_running:
+        return state.cohort_ends_at_tokens - state.cohort_tokens
+    fall_out(state)
     left = running_of(state)[0].stop_at_tokens - running_of(state)[0].num_output_tokens
     for i in range(1, state.num_running):
         request = running_of(state)[i]
@@ -136,22 +140,23 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
 
     It adds what ``_tick`` would, one iteration at a time, with the sums in registers.
     """
-    _plan_growth(state)
+    if state.cohort_size == 0:
+        _plan_growth(state)
     alarm_s = min(until_s, state.next_arrival_s, next_alarm_s(state))
     cost, growth, itl_counts = cost_of(state), growth_of(state), itl_counts_of(state)
     context, num_decodes = state.batch_context_tokens, state.batch_decodes
-    num_blocks, free_blocks, block_size = state.num_blocks, state.free_blocks, state.block_size
+    num_blocks, free_blocks = state.num_blocks, state.free_blocks
     clock_s, busy_s, block_seconds = state.clock_s, state.busy_s, state.kv_block_seconds
     step_s, num_beyond = 0.0, 0
     is_formula = not (cost.has_table or cost.has_one_regime)
     own_s, share_s = overhead_s(cost, num_decodes), decode_share_s(cost, num_decodes)
-    done, place = 0, 0  # of the next token among those that a block holds
+    done, place = 0, state.cohort_place
     while done < iterations:
         if done > 0:
             need = growth[place]
             if clock_s >= alarm_s or need > free_blocks:
                 break
-            place = place + 1 if place + 1 < block_size else 0
+            place = place_after(state, place)
             free_blocks -= need
             context += num_decodes
         if is_formula:
@@ -168,7 +173,7 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
         elif itl_counts.size > 0:
             itl_counts[itl_bin(clock_s - started_s)] += num_decodes
         done += 1
-    state.free_blocks, state.step_time_s = free_blocks, step_s
+    state.free_blocks, state.cohort_place, state.step_time_s = free_blocks, place, step_s
     state.clock_s, state.busy_s, state.kv_block_seconds = clock_s, busy_s, block_seconds
     state.num_steps_beyond_table += num_beyond
     return done
@@ -176,12 +181,13 @@ def _run_clock_ahead(state: Any, iterations: int, until_s: float) -> int:
 
 @compiled_part
 def _plan_growth(state: Any) -> None:
-    """Count, for each of the next ``block_size`` tokens, the requests that need a block for it.
+    """Count the requests that need a block for each of the next tokens, where there is no cohort.
 
     A request's last block always holds a token, so there is room for less than a block.
     """
     block_size = state.block_size
-    growth_of(state)[:block_size] = 0
+    state.cohort_place = 0
+    growth_of(state)[:] = 0
     for i in range(state.num_running):
         request = running_of(state)[i]
         growth_of(state)[request.num_blocks * block_size - request.num_computed_tokens] += 1
@@ -193,9 +199,11 @@ def deliver(state: Any, iterations: int) -> None:
     state.num_computed_tokens += state.batch_tokens + (iterations - 1) * state.batch_decodes
     if state.batch_decodes > 0:
         state.progress_iteration = state.iteration
-    kept, num_new, clock_s, running = 0, 0, state.clock_s, running_of(state)
+    num_new = _deliver_to_cohort(state, iterations)
+    first, clock_s, running = state.cohort_size, state.clock_s, running_of(state)
+    kept = first
     knows_blocks = iterations > 1 and state.enable_prefix_caching
-    for position in range(state.num_running):
+    for position in range(first, state.num_running):
         request = running[position]
         if request.num_scheduled_tokens > 0:
             request.num_scheduled_tokens = 0
@@ -212,3 +220,26 @@ def deliver(state: Any, iterations: int) -> None:
         kept += 1
     state.num_output_tokens += num_new
     state.num_running = kept
+
+
+@compiled_part
+def _deliver_to_cohort(state: Any, iterations: int) -> int:
+    """Do the same for the cohort; return how many tokens are new."""
+    num_members = state.cohort_size
+    if num_members == 0 or not state.cohort_is_scheduled:
+        return 0
+    if state.num_itl_bins > 0:
+        count_gaps(state, state.cohort_token_s, iterations, num_members)
+    advance(state, iterations)
+    position = 0
+    if state.cohort_tokens < state.cohort_ends_at_tokens:
+        position = num_members
+    while position < state.cohort_size:
+        if has_last_token(state, position):
+            step_out(state, position)
+            seat = running_of(state)[position]
+            settle(state, seat, FINISHED, requests_of(state)[seat.row].stop_reason)
+            remove_running(state, position)
+        else:
+            position += 1
+    return num_members * iterations

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.cohort import as_it_stands
 from sched_env.engine.memory import backlog_of, classes_of, requests_of, running_of
 from sched_env.engine.records import PREEMPTED, WAITING
 
@@ -54,7 +55,7 @@ def count_running(state: Any) -> None:
     for index in range(classes_of(state).size):
         totals[index] = state.class_tokens[index]
     for i in range(state.num_running):
-        seat = running_of(state)[i]
+        seat = as_it_stands(state, i)
         request = requests_of(state)[seat.row]
         served = _service(state, request, seat.num_computed_tokens, seat.num_output_tokens)
         totals[request.service_class] += served

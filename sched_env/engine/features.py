@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from sched_env.compiled import compiled_part
-from sched_env.engine.sizes import decode_tokens_left, tokens_left
+from sched_env.engine.sizes import decode_tokens_left
 
 
 @compiled_part
@@ -33,10 +33,12 @@ def show_rest(request: Any, resting: Any) -> None:
 
 
 @compiled_part
-def show_progress(request: Any, blocks_of_pool: float, resting: Any) -> None:
+def show_progress(
+    left: int, decode_left: float, part_of_pool: float, computed: int, outputs: int, resting: Any
+) -> None:
     """Write what changes while a request runs, to a RESTING record."""
-    resting.prefill_left = rise(tokens_left(request), 512.0)
-    resting.decode_left = rise(decode_tokens_left(request), 128.0)
-    resting.blocks_of_pool = min(blocks_of_pool, 2.0)
-    resting.computed = rise(request.num_computed_tokens, 1024.0)
-    resting.outputs = rise(request.num_output_tokens, 64.0)
+    resting.prefill_left = rise(left, 512.0)
+    resting.decode_left = rise(decode_left, 128.0)
+    resting.blocks_of_pool = min(part_of_pool, 2.0)
+    resting.computed = rise(computed, 1024.0)
+    resting.outputs = rise(outputs, 64.0)

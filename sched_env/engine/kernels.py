@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sched_env.compiled import compiled, compiled_part, compiled_without_gil
 from sched_env.engine import arrivals, decide, episode, execute, flight, legality, schedule
+from sched_env.engine.cohort import fall_out
 from sched_env.engine.keycall import key_at
 from sched_env.engine.memory import (
     aim_outlet,
@@ -221,6 +222,12 @@ def form_batch(address: int) -> bool:
         return False
     schedule.schedule(state, key)
     return True
+
+
+@compiled
+def settle_seats(address: int, index: int) -> None:
+    """Let each seat of server ``index`` tell all of its request."""
+    fall_out(server_of(memory_at(address), index))
 
 
 @compiled

@@ -12,13 +12,15 @@ from sched_env.compiled import compiled_part
 from sched_env.cost.step_time import step_time_s
 from sched_env.engine.admission import reserved_blocks, still_needed
 from sched_env.engine.batch import long_prefill_cap, prefill_waits, tokens_wanted
+from sched_env.engine.cohort import blocks_for_next_token, line_up
 from sched_env.engine.memory import admitted_of, cost_of, requests_of, running_of
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.sizes import (
     blocks_to_grow,
     decode_tokens_left,
     is_decoding,
-    is_next_decode,
+    num_tokens,
+    predicted_beyond,
     tokens_left,
 )
 
@@ -26,23 +28,24 @@ from sched_env.engine.sizes import (
 @compiled_part
 def read_ledger(state: Any) -> None:
     """Count what the running requests and those admitted so far will take, prefill in full."""
-    running, block_size = running_of(state), state.block_size
+    line_up(state)
+    running, block_size, num_members = running_of(state), state.block_size, state.cohort_size
     state.chunk_cap = long_prefill_cap(state)
     state.defers_prefill = prefill_waits(state)
-    position, blocks, context, at_risk, predicted, actual = _read_decodes(state)
-    budget, prefill, num_decoding = state.max_num_batched_tokens - position, 0, position
-    for i in range(position, state.num_running):
+    blocks, budget = state.free_blocks, state.max_num_batched_tokens - num_members
+    prefill, num_decoding, context, actual = 0, num_members, 0, 0
+    if num_members > 0:
+        blocks -= blocks_for_next_token(state)
+        context, actual = state.cohort_context_tokens, state.cohort_left_tokens
+    for i in range(num_members, state.num_running):
         request = running[i]
-        outputs = request.num_output_tokens
         tokens = min(tokens_wanted(state, request), budget)
         blocks -= blocks_to_grow(request, tokens, block_size)
         budget -= tokens
-        predicted += decode_tokens_left(request)
-        actual += request.stop_at_tokens - outputs
+        actual += request.stop_at_tokens - request.num_output_tokens
         if is_decoding(request):
             num_decoding += 1
-            context += request.prompt_tokens + outputs
-            at_risk += tpot_slack_s(state, request) < 0.0
+            context += num_tokens(request)
         else:
             prefill += tokens
     state.ledger_blocks = blocks
@@ -50,49 +53,15 @@ def read_ledger(state: Any) -> None:
     state.ledger_prefill_tokens = prefill
     state.num_decoding = num_decoding
     state.decode_context_tokens = context
-    state.decodes_at_risk = at_risk
-    state.running_decode_tokens = predicted
     state.true_decode_tokens = actual
     state.ledger_reserved = reserved_blocks(state)
     for i in range(state.num_admitted):
-        _enter(state, requests_of(state)[admitted_of(state)[i]])
-    _estimate_steps(state)
-
-
-@compiled_part
-def _read_decodes(state: Any) -> tuple[int, int, int, int, float, int]:
-    """Count the decodes that stand first, and what they take of blocks and have left to do.
-
-    It is what the rules come to for a decode, which wants one token. Nothing is written and the
-    processor has nothing to foresee, for most requests of most servers are decodes.
-    """
-    running, block_size = running_of(state), state.block_size
-    blocks, context, at_risk, predicted, actual = state.free_blocks, 0, 0, 0.0, 0
-    position, most = 0, min(state.num_running, state.max_num_batched_tokens)
-    if state.async_scheduling:
-        most = 0
-    while position < most and is_next_decode(running[position]):
-        seat = running[position]
-        outputs = seat.num_output_tokens
-        blocks -= seat.num_computed_tokens == seat.num_blocks * block_size
-        context += seat.prompt_tokens + outputs
-        at_risk += tpot_slack_s(state, seat) < 0.0
-        predicted += decode_tokens_left(seat)
-        actual += seat.stop_at_tokens - outputs
-        position += 1
-    return position, blocks, context, at_risk, predicted, actual
+        charge_admission(state, requests_of(state)[admitted_of(state)[i]])
 
 
 @compiled_part
 def charge_admission(state: Any, request: Any) -> None:
-    """Charge the ledger with a request that was chosen to run."""
-    _enter(state, request)
-    _estimate_steps(state)
-
-
-@compiled_part
-def _enter(state: Any, request: Any) -> None:
-    """Charge the ledger with the prefill of an admitted request."""
+    """Charge the ledger with the prefill of a request that was chosen to run."""
     tokens = min(tokens_to_prefill(state, request), state.ledger_tokens)
     state.ledger_blocks -= blocks_to_grow(request, tokens, state.block_size)
     state.ledger_reserved += still_needed(state, request)
@@ -108,19 +77,44 @@ def tokens_to_prefill(state: Any, request: Any) -> int:
 
 
 @compiled_part
-def _estimate_steps(state: Any) -> None:
-    """Estimate the next step's time with decodes only and with all prefill."""
+def next_step_s(state: Any) -> tuple[float, float]:
+    """Estimate the next step's time, in seconds: with decodes only, and with all prefill."""
     decodes, context = state.num_decoding, state.decode_context_tokens
-    state.next_decode_s = step_time_s(cost_of(state), decodes, context, 0, 0.0, decodes)
     prefill = state.ledger_prefill_tokens
     attention = 0.5 * prefill * prefill
-    state.next_full_s = step_time_s(
-        cost_of(state), decodes, context, prefill, attention, decodes + 1
-    )
+    decode_step_s = step_time_s(cost_of(state), decodes, context, 0, 0.0, decodes)
+    full_step_s = step_time_s(cost_of(state), decodes, context, prefill, attention, decodes + 1)
+    return decode_step_s, full_step_s
 
 
 @compiled_part
-def tpot_slack_s(state: Any, request: Any) -> float:
-    """Return how far a decoding request is ahead (+) or behind (-) its TPOT SLO, in seconds."""
-    allowed_s = request.tpot_slo_s * request.num_output_tokens
-    return allowed_s - (state.clock_s - request.first_token_s)
+def paces(state: Any) -> tuple[float, int]:
+    """Return the predicted output tokens that running requests have to come, and the late decodes.
+
+    Those are behind their TPOT SLO.
+    """
+    running, clock_s, num_members = running_of(state), state.clock_s, state.cohort_size
+    predicted, num_late = 0.0, 0
+    for i in range(num_members):
+        seat = running[i]
+        outputs = seat.num_output_tokens + state.cohort_tokens
+        predicted += predicted_beyond(seat, outputs)
+        num_late += tpot_slack_s(clock_s, seat, outputs) < 0.0
+    for i in range(num_members, state.num_running):
+        seat = running[i]
+        slack_s = tpot_slack_s(clock_s, seat, seat.num_output_tokens)
+        predicted += decode_tokens_left(seat)
+        num_late += is_decoding(seat) and slack_s < 0.0
+    return predicted, num_late
+
+
+@compiled_part
+def tpot_slack_s(clock_s: float, request: Any, outputs: int) -> float:
+    """Return how many seconds a request is ahead (+) of its TPOT SLO or behind (-) it.
+
+    Args:
+        clock_s: Now.
+        request: It has its first token.
+        outputs: Its output tokens so far.
+    """
+    return request.tpot_slo_s * outputs - (clock_s - request.first_token_s)

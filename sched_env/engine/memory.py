@@ -291,7 +291,10 @@ def admitted_of(state: Any) -> Any:
 
 @compiled_part
 def growth_of(state: Any) -> Any:
-    """Return the scratch of the jump-ahead, int64 (block_size,)."""
+    """Return how many decodes need a block for each of the next tokens, int64 (block_size,).
+
+    The next token is that of ``cohort_place``, the ones after it follow, in a ring.
+    """
     before = state.seat_capacity
     return _integers_at(state.scratch_at + before * _INT64_SIZE, state.block_size)
 

@@ -37,7 +37,7 @@ def append_tokens(state: Any, request: Any, iterations: int, clock_s: float) -> 
         first_token(state, request)
         record(state, EVENT_FIRST_TOKEN, requests_of(state)[request.row], 1, 0)
     elif state.num_itl_bins > 0:
-        _count_gap(state, request, iterations)
+        count_gaps(state, request.last_token_s, iterations, 1)
     request.last_token_s = clock_s
     request.num_output_tokens += iterations
     if iterations > 1:
@@ -55,7 +55,7 @@ def _catch_up(state: Any, request: Any, iterations: int) -> None:
 
 
 @compiled_part
-def _count_gap(state: Any, request: Any, iterations: int) -> None:
-    """Count the time between the last token of a request and the first of this stretch."""
+def count_gaps(state: Any, last_token_s: float, iterations: int, num_requests: int) -> None:
+    """Count the time between the last token of requests and the first of this stretch."""
     ended_s = state.clock_s if iterations == 1 else state.first_end_s
-    itl_counts_of(state)[itl_bin(ended_s - request.last_token_s)] += 1
+    itl_counts_of(state)[itl_bin(ended_s - last_token_s)] += num_requests

@@ -8,6 +8,7 @@ import numpy as np
 
 from sched_env.compiled import compiled_part
 from sched_env.engine.batch import never_fits_a_batch, withdraw
+from sched_env.engine.cohort import as_it_stands, step_out
 from sched_env.engine.ending import give_up, is_out_of_reach, remove_running, stand_up
 from sched_env.engine.events import record
 from sched_env.engine.fair_share import charge_class, count_running
@@ -49,7 +50,7 @@ def victim(state: Any, key: Any) -> int:
     worst = 0
     worst_first, worst_second = -np.inf, -np.inf
     for i in range(state.num_running):
-        first, second = _rank(state, key, stand_up(state, running_of(state)[i]))
+        first, second = _rank(state, key, stand_up(state, as_it_stands(state, i)))
         is_equal = first == worst_first and second == worst_second
         is_worse = first > worst_first or (first == worst_first and second > worst_second)
         if is_worse or (is_equal and state.victim_tie_last):
@@ -83,6 +84,7 @@ def preempt(state: Any, key: Any, position: int) -> None:
 
     Its computed tokens are to be computed again, unless its blocks are swapped out.
     """
+    step_out(state, position)
     seat = running_of(state)[position]
     if seat.num_scheduled_tokens > 0:
         withdraw(state, seat)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.cohort import as_it_stands
 from sched_env.engine.ending import end_running, give_up
 from sched_env.engine.memory import requests_of, running_of, waiter_at
 from sched_env.engine.records import NO_PROGRESS
@@ -33,7 +34,7 @@ def break_livelock(state: Any) -> None:
         return
     tokens, worst = state.waiting_prefill_tokens, 0
     for i in range(state.num_running):
-        tokens += num_tokens(running_of(state)[i])
+        tokens += num_tokens(as_it_stands(state, i))
         if _preemptions_of(state, i) > _preemptions_of(state, worst):
             worst = i
     if waited <= _PATIENCE + tokens:

@@ -4,7 +4,8 @@ A world of N servers is a handful of NumPy structured arrays. ``requests`` is th
 requests of a run, one row each. Two groups of requests are looked at in every iteration or
 decision, so what is looked at lies by value, packed together: running ones in ``seats`` (in batch
 order), and the best few of the waiting ones in ``front``. A row of the table is up to date
-but for what a seat holds: its request's progress while it runs.
+but for what a seat holds: its request's progress while it runs. A seat of the cohort of decodes
+(``cohort.py``) tells that beside what all of them have been given.
 """
 
 from __future__ import annotations
@@ -349,6 +350,15 @@ _STATE: list[Any] = [
     ("defers_prefill", "i1"),
     ("step_time_s", "f8"),
     ("first_end_s", "f8"),  # end of the first iteration of a jump
+    # the cohort of decodes that stand first (see ``cohort.py``)
+    ("cohort_size", "i8"),
+    ("cohort_tokens", "i8"),  # given to each, beside what its seat tells
+    ("cohort_is_scheduled", "i1"),  # the batch formed last holds a token of each
+    ("cohort_token_s", "f8"),  # when they got the last one
+    ("cohort_ends_at_tokens", "i8"),  # after how many the first of them ends
+    ("cohort_context_tokens", "i8"),  # of their sequences
+    ("cohort_left_tokens", "i8"),  # outputs to come until they end
+    ("cohort_place", "i8"),  # of the next token in ``growth_of``
     # what earlier batches leave behind
     ("num_executed_steps", "i8"),
     ("last_prefill_step", "i8"),
@@ -390,11 +400,7 @@ _STATE: list[Any] = [
     ("ledger_prefill_tokens", "i8"),
     ("num_decoding", "i8"),
     ("decode_context_tokens", "i8"),
-    ("decodes_at_risk", "i8"),
-    ("running_decode_tokens", "f8"),
-    ("true_decode_tokens", "f8"),
-    ("next_decode_s", "f8"),
-    ("next_full_s", "f8"),
+    ("true_decode_tokens", "i8"),
     ("arrival_rate_rps", "f8"),
     ("last_arrival_s", "f8"),
     ("num_evicted_now", "i8"),  # preempted by decisions of this iteration

@@ -13,13 +13,13 @@ from typing import Any
 from sched_env.compiled import compiled_part
 from sched_env.engine.admission import schedule_waiting
 from sched_env.engine.batch import assign, close_batch, grow, open_batch, tokens_to_schedule
+from sched_env.engine.cohort import schedule_cohort
 from sched_env.engine.ending import end_running
 from sched_env.engine.flight import awaits_token
 from sched_env.engine.memory import running_of
 from sched_env.engine.preemption import preempt, victim
 from sched_env.engine.progress import break_livelock, drop_stuck_head
 from sched_env.engine.records import KV_CAPACITY
-from sched_env.engine.sizes import is_next_decode
 from sched_env.engine.waiting import reorder
 
 
@@ -50,7 +50,7 @@ def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
     that is its own victim is passed over. One that is alone and still cannot grow ends, but not
     before it has the token that is in flight for it.
     """
-    position = _schedule_decodes(state)
+    position = schedule_cohort(state)
     while position < state.num_running and state.batch_tokens < state.max_num_batched_tokens:
         tokens = tokens_to_schedule(state, running_of(state)[position], prefill_cap)
         is_victim = False
@@ -71,37 +71,6 @@ def schedule_running(state: Any, key: Any, prefill_cap: int) -> None:
         if tokens > 0:
             assign(state, running_of(state)[position], tokens)
         position += 1
-
-
-@compiled_part
-def _schedule_decodes(state: Any) -> int:
-    """Give the decodes that stand first one token each, while blocks last; return how many.
-
-    It is what ``tokens_to_schedule``, ``grow`` and ``assign`` come to for a decode, with the sums
-    in registers: most requests of most batches are decodes.
-    """
-    if state.async_scheduling or state.enable_prefix_caching:
-        return 0
-    running, block_size, free_blocks = running_of(state), state.block_size, state.free_blocks
-    context, position = 0, 0
-    most = min(state.num_running, state.max_num_batched_tokens)
-    while position < most and is_next_decode(running[position]):
-        seat = running[position]
-        computed = seat.num_computed_tokens
-        if computed == seat.num_blocks * block_size:
-            if free_blocks == 0:
-                break
-            free_blocks -= 1
-            seat.num_blocks += 1
-        seat.num_scheduled_tokens = 1
-        seat.num_computed_tokens = computed + 1
-        context += computed + 1
-        position += 1
-    state.free_blocks = free_blocks
-    state.batch_decodes = position
-    state.batch_tokens = position
-    state.batch_context_tokens = context
-    return position
 
 
 @compiled_part

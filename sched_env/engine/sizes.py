@@ -26,7 +26,13 @@ def tokens_left(request: Any) -> int:
 @compiled_part
 def decode_tokens_left(request: Any) -> float:
     """Return the predicted number of output tokens still to come, at least 1."""
-    return max(request.predicted_output_tokens - request.num_output_tokens, 1.0)
+    return predicted_beyond(request, request.num_output_tokens)
+
+
+@compiled_part
+def predicted_beyond(request: Any, outputs: int) -> float:
+    """Return the predicted number of output tokens beyond so many, at least 1."""
+    return max(request.predicted_output_tokens - outputs, 1.0)
 
 
 @compiled_part

@@ -12,9 +12,10 @@ from typing import Any
 
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
+from sched_env.engine.cohort import progress_of
 from sched_env.engine.features import rise, show_progress, show_rest
 from sched_env.engine.layout import NUM_LEVELS
-from sched_env.engine.ledger import tpot_slack_s
+from sched_env.engine.ledger import next_step_s, paces, tpot_slack_s
 from sched_env.engine.memory import (
     front_of,
     future_in,
@@ -28,6 +29,7 @@ from sched_env.engine.memory import (
     waiter_at,
 )
 from sched_env.engine.prefetch import fetch_shown, fetch_waiter
+from sched_env.engine.sizes import predicted_beyond
 
 _URGENT_S = 0.5
 
@@ -41,7 +43,7 @@ def view(state: Any) -> None:
     out = globals_in(state)
     best = _best_density(state)
     _view_waiting(state, best, out)
-    _view_running(state, best)
+    _view_running(state, best, out)
     _view_budgets(state, out)
     _view_queue(state, out)
     if state.privileged:
@@ -209,8 +211,8 @@ def _part_of_free(blocks: int, free_blocks: int) -> float:
 
 
 @compiled_part
-def _view_running(state: Any, best: float) -> None:
-    """Write the running slots, from the end of the batch order."""
+def _view_running(state: Any, best: float, out: Any) -> None:
+    """Write the running slots, from the end of the batch order, and what all running ones say."""
     slots, mask = slots_in(state), mask_of(state)
     first, num_slots = state.num_waiting_slots, state.num_running_slots
     count = min(state.num_running, num_slots)
@@ -219,6 +221,9 @@ def _view_running(state: Any, best: float) -> None:
         for j in range(count, state.num_running_viewed):
             _clear(slots[first + j])
         state.num_running_viewed = count
+        predicted, num_late = paces(state)
+        out.running_decode = rise(predicted, 8192.0)
+        out.decodes_at_risk = num_late * (1.0 / state.max_num_seqs)
     for j in range(count):
         slot = slots[first + j]
         slot.is_legal = mask[NUM_LEVELS + first + j]
@@ -233,20 +238,23 @@ def _show_running(state: Any, count: int) -> None:
     num_running, step = state.num_running, 1.0 / state.num_running_slots
     first = state.num_waiting_slots
     for j in range(count):
-        slot, seat = slots[first + j], running[num_running - 1 - j]
+        position = num_running - 1 - j
+        slot, seat = slots[first + j], running[position]
         request = requests[seat.row]
+        left, outputs, computed, blocks = progress_of(state, position)
+        decode_left = predicted_beyond(seat, outputs)
         slot.present = 1.0
         slot.is_running = 1.0
         slot.rank = j * step
         show_rest(request, slot.resting)
         slot.resting.preemptible = seat.preemptible
-        show_progress(seat, seat.num_blocks / pool, slot.resting)
+        show_progress(left, decode_left, blocks / pool, computed, outputs, slot.resting)
         _show_times(clock_s, request, slot)
-        slot.blocks_of_free = _part_of_free(seat.num_blocks, free_blocks)
+        slot.blocks_of_free = _part_of_free(blocks, free_blocks)
         slot.tpot_slack = 0.0
-        if seat.num_output_tokens > 0:
+        if outputs > 0:
             slot.is_late = 0.0
-            slot.tpot_slack = rise(tpot_slack_s(state, seat), 0.5)
+            slot.tpot_slack = rise(tpot_slack_s(clock_s, seat, outputs), 0.5)
 
 
 @compiled_inline
@@ -305,13 +313,12 @@ def _view_budgets(state: Any, out: Any) -> None:
     out.ledger_tokens = state.ledger_tokens * budget
     out.decoding = state.num_decoding * seats
     out.prefill_tokens = state.ledger_prefill_tokens * budget
-    out.decodes_at_risk = state.decodes_at_risk * seats
     out.decode_context = min(state.decode_context_tokens * pool / state.block_size, 2.0)
-    out.decode_step = rise(state.next_decode_s, 0.05)
-    out.full_step = rise(state.next_full_s, 0.05)
+    decode_step_s, full_step_s = next_step_s(state)
+    out.decode_step = rise(decode_step_s, 0.05)
+    out.full_step = rise(full_step_s, 0.05)
     out.shortage = state.ledger_blocks < 0
     out.news = state.news
-    out.running_decode = rise(state.running_decode_tokens, 8192.0)
 
 
 @compiled_part

@@ -37,7 +37,7 @@ from sched_env.engine.memory import (
 from sched_env.engine.pool import cached_blocks
 from sched_env.engine.records import PREEMPTED, WAITING
 from sched_env.engine.reward import settle_waiting
-from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens
+from sched_env.engine.sizes import blocks_for, decode_tokens_left, num_tokens, tokens_left
 
 
 @compiled_part
@@ -177,7 +177,14 @@ def _fill(state: Any, position: int, request: Any, key: float, second_key: float
     waiter.allowed_s = request.tpot_slo_s * request.num_output_tokens
     show_rest(request, waiter.resting)
     waiter.resting.preemptible = request.preemptible
-    show_progress(request, request.whole_blocks / state.num_blocks, waiter.resting)
+    show_progress(
+        tokens_left(request),
+        decode_tokens_left(request),
+        request.whole_blocks / state.num_blocks,
+        request.num_computed_tokens,
+        request.num_output_tokens,
+        waiter.resting,
+    )
 
 
 @compiled_part

@@ -202,6 +202,7 @@ class World:
 
     def seats(self, index: int) -> NDArray[Any]:
         """Return the running requests in batch order, SEAT (num_running,), a view."""
+        kernels.settle_seats(self.address, index)
         return self.arrays.seats[index, : int(self.state[index]["num_running"])]
 
     def front(self, index: int) -> NDArray[Any]:
