@@ -6,13 +6,8 @@ import math
 from typing import Any
 
 from sched_env.compiled import compiled_part
+from sched_env.engine.rises import rises
 from sched_env.engine.sizes import decode_tokens_left
-
-
-@compiled_part
-def rise(x: float, half: float) -> float:
-    """Return x / (|x| + half): 0 at 0, 1/2 at ``half``, towards 1 beyond."""
-    return x / (abs(x) + half)
 
 
 @compiled_part
@@ -26,10 +21,9 @@ def density(request: Any) -> float:
 @compiled_part
 def show_rest(request: Any, resting: Any) -> None:
     """Write what neither waiting nor running changes, to a RESTING record."""
-    resting.weight = rise(request.weight, 2.0)
+    shown = rises((request.weight, request.num_preemptions, request.tpot_slo_s), (2.0, 1.0, 0.1))
+    resting.weight, resting.preemptions, resting.tpot_slo = shown
     resting.density = request.density
-    resting.preemptions = rise(request.num_preemptions, 1.0)
-    resting.tpot_slo = rise(request.tpot_slo_s, 0.1)
 
 
 @compiled_part
@@ -37,8 +31,6 @@ def show_progress(
     left: int, decode_left: float, part_of_pool: float, computed: int, outputs: int, resting: Any
 ) -> None:
     """Write what changes while a request runs, to a RESTING record."""
-    resting.prefill_left = rise(left, 512.0)
-    resting.decode_left = rise(decode_left, 128.0)
+    shown = rises((left, decode_left, computed, outputs), (512.0, 128.0, 1024.0, 64.0))
+    resting.prefill_left, resting.decode_left, resting.computed, resting.outputs = shown
     resting.blocks_of_pool = min(part_of_pool, 2.0)
-    resting.computed = rise(computed, 1024.0)
-    resting.outputs = rise(outputs, 64.0)

@@ -13,7 +13,7 @@ from typing import Any
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.cohort import progress_of
-from sched_env.engine.features import rise, show_progress, show_rest
+from sched_env.engine.features import show_progress, show_rest
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.engine.ledger import next_step_s, paces, tpot_slack_s
 from sched_env.engine.memory import (
@@ -29,6 +29,7 @@ from sched_env.engine.memory import (
     waiter_at,
 )
 from sched_env.engine.prefetch import fetch_shown, fetch_waiter
+from sched_env.engine.rises import rise, rises
 from sched_env.engine.sizes import predicted_beyond
 
 _URGENT_S = 0.5
@@ -196,18 +197,21 @@ def _show_parts_of_free(state: Any, shown: int) -> None:
 @compiled_inline
 def _show_wait(clock_s: float, place: Any, waiter: Any, slot: Any) -> None:
     """Show a waiting request as it is at the clock."""
-    slack_s = _show_times(clock_s, waiter, slot)
+    wait_s = clock_s - waiter.arrival_time_s
+    pace_s = waiter.allowed_s - (clock_s - waiter.first_token_s)
+    slack_s = _show_slack(wait_s, waiter, slot)
     place.is_urgent = slack_s < _URGENT_S
     place.is_late = slack_s < 0.0
-    pace = rise(waiter.allowed_s - (clock_s - waiter.first_token_s), 0.5)
+    wait, pace = rises((wait_s, pace_s), (2.0, 0.5))
     has_tokens = slot.resting.outputs > 0.0
+    slot.wait = wait
     slot.tpot_slack = pace if has_tokens else 0.0
-    slot.is_late = 0.0 if has_tokens else slot.is_late
+    slot.is_late = 0.0 if has_tokens else wait_s > waiter.ttft_slo_s
 
 
 @compiled_part
 def _part_of_free(blocks: int, free_blocks: int) -> float:
-    return blocks / (blocks + free_blocks + 1.0)
+    return rise(blocks, free_blocks + 1.0)
 
 
 @compiled_part
@@ -249,27 +253,26 @@ def _show_running(state: Any, count: int) -> None:
         show_rest(request, slot.resting)
         slot.resting.preemptible = seat.preemptible
         show_progress(left, decode_left, blocks / pool, computed, outputs, slot.resting)
-        _show_times(clock_s, request, slot)
-        slot.blocks_of_free = _part_of_free(blocks, free_blocks)
-        slot.tpot_slack = 0.0
-        if outputs > 0:
-            slot.is_late = 0.0
-            slot.tpot_slack = rise(tpot_slack_s(clock_s, seat, outputs), 0.5)
+        wait_s = clock_s - request.arrival_time_s
+        pace_s = tpot_slack_s(clock_s, seat, outputs)
+        _show_slack(wait_s, request, slot)
+        wait, pace, of_free = rises((wait_s, pace_s, blocks), (2.0, 0.5, free_blocks + 1.0))
+        has_tokens = outputs > 0
+        slot.wait, slot.blocks_of_free = wait, of_free
+        slot.tpot_slack = pace if has_tokens else 0.0
+        slot.is_late = 0.0 if has_tokens else wait_s > request.ttft_slo_s
 
 
 @compiled_inline
-def _show_times(clock_s: float, request: Any, slot: Any) -> float:
-    """Write what the time until the first token says; return the slack.
+def _show_slack(wait_s: float, request: Any, slot: Any) -> float:
+    """Write and return the TTFT slack.
 
-    The slack is how long the request may still wait before a lone prefill would be too late.
+    It is how long the request may still wait before a lone prefill would be too late.
     """
-    wait_s = clock_s - request.arrival_time_s
     slack_s = request.ttft_slo_s - wait_s - request.lone_prefill_s
     slot.short_slack = min(max(slack_s * 2.0, -1.0), 1.0)
     slot.middle_slack = min(max(slack_s * 0.5, -1.0), 1.0)
     slot.long_slack = min(max(slack_s * 0.125, -1.0), 1.0)
-    slot.wait = rise(wait_s, 2.0)
-    slot.is_late = wait_s > request.ttft_slo_s
     return slack_s
 
 
