@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
 def _describe(model: type[pydantic.BaseModel], detail: ErrorDetails) -> str:
     kind = detail["type"]
     path, owner = _walk(model, detail["loc"], ends_at_key=kind == "extra_forbidden")
-    key = ".".join(path) or model.__name__
+    key = ".".join(path) or _in_words(model)
     if kind == "extra_forbidden":
         known = sorted(owner.model_fields) if owner else []
         return f"{key}: no such key.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
@@ -86,6 +87,12 @@ def _describe(model: type[pydantic.BaseModel], detail: ErrorDetails) -> str:
     allowed = allowed.format_map(context)
     hint = did_you_mean(str(detail["input"]), _choices(allowed)) if kind == "literal_error" else ""
     return f"{key}: {given} is not allowed; use {allowed}.{hint}".removesuffix(".")
+
+
+def _in_words(model: type[pydantic.BaseModel]) -> str:
+    """Return what a user calls a model: an arena for ``ArenaConfig``."""
+    name = model.__name__.removesuffix("Config")
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
 
 
 def _walk(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sched_env.config import (
     AffineCost,
     AgentConfig,
+    ArenaConfig,
     EnvConfig,
     EpisodeConfig,
     ExperimentConfig,
@@ -157,6 +158,20 @@ def test_nested_faults_name_the_dotted_key(values: Any, words: list[str]) -> Non
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "start"),
+    [
+        (ExperimentConfig, {"name": "a", "cloning": {"hidden_size": 1}}, "a.yaml: experiment: c"),
+        (ArenaConfig, {"name": "a", "policies": ["fcfs"]}, "a.yaml: arena: no traces"),
+    ],
+)
+def test_a_fault_of_the_whole_is_told_of_what_the_user_gave(
+    model: Any, values: dict[str, Any], start: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{start}"):
+        model.from_mapping(values, source="a.yaml")
 
 
 def test_union_tags_are_no_part_of_the_key() -> None:
