@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from sched_env.config.env import OWN_RATE
 from sched_env.errors import ConfigError
-
-OWN_RATE = "own"
-"""What to give as a load to keep the trace's own arrival rate."""
 
 
 def names(text: str, option: str) -> list[str]:

@@ -25,6 +25,9 @@ Split = Literal["train", "validation", "test", "all"]
 """Part of a trace by time: 0-60 %, 60-70 %, 70-100 %, or the whole."""
 
 
+OWN_RATE = "own"
+"""What stands for the trace's own arrival rate where a command takes a load."""
+
 Screen = Literal["weighted_sjf", "fcfs"]
 """Order in which waiting requests come into the slots that are shown."""
 

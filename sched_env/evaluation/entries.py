@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import sched_env.baselines  # noqa: F401  (registers the heuristics)
+from sched_env.config.env import OWN_RATE
 from sched_env.errors import SchedEnvError
 from sched_env.evaluation.fingerprints import function_sha256, weights_sha256
 from sched_env.policy.keys import Heuristic
@@ -140,7 +141,7 @@ def check_loads(loads: Sequence[float | None] | float | None) -> tuple[float | N
         if load is not None:
             check_load_alone(load)
     checked = tuple(None if load is None else float(load) for load in given)
-    _check_unique("load", [str(load) for load in checked])
+    _check_unique("load", [OWN_RATE if load is None else str(load) for load in checked])
     return checked
 
 

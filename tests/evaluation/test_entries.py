@@ -115,6 +115,7 @@ def test_traces_go_by_file_or_source():
         (check_loads, [math.nan], "load nan is not possible"),
         (check_loads, [math.inf], "load inf is not possible"),
         (check_loads, [1, 1.0], r"load '1\.0' is given twice"),
+        (check_loads, [None, None], "load 'own' is given twice"),
         (check_loads, [1e300], "is not possible"),
         (check_seeds, 10**9, "1000000000 seeds are too many"),
         (check_seeds, [2**70], "is not allowed"),
