@@ -38,9 +38,12 @@ def plot_comparison(comparison: Comparison, path: Path) -> None:
     width = min(max(8.0, 0.25 * num_bars), 14.0)
     longest = max(len(one.policy) for one in comparison.policies)
     figure = Figure(figsize=(width, 7), dpi=120, layout="constrained")
-    bars, differences = figure.subplots(2, 1, height_ratios=(3, 2))
+    if comparison.best_heuristic is None:
+        bars = figure.subplots()
+    else:
+        bars, differences = figure.subplots(2, 1, height_ratios=(3, 2))
+        _draw_differences(differences, comparison)
     _draw_bars(bars, comparison)
-    _draw_differences(differences, comparison)
     columns = max(1, int(_CHARACTERS_PER_INCH * width / (longest + 8)))
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=columns)

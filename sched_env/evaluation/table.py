@@ -69,9 +69,16 @@ def format_interval(interval: Interval, *, signed: bool = False) -> str:
 
 
 def comparison_table(comparison: Comparison) -> TextTable:
-    """Return the main table: each policy's metric and its difference to the best heuristic."""
+    """Return the main table: each policy's metric and its difference to the best heuristic.
+
+    Without a heuristic there is nothing to differ from, and the metric stands alone.
+    """
     best = comparison.best_heuristic
     level = f"{100 * comparison.confidence:g} %"
+    title, heads = f"{comparison.metric}: mean over cells", ("policy", f"mean [{level}]")
+    if best is None:
+        means = ((one.policy, format_interval(one.mean)) for one in comparison.policies)
+        return TextTable(title, heads, tuple(means))
     rows = [
         (
             one.policy,
@@ -82,8 +89,8 @@ def comparison_table(comparison: Comparison) -> TextTable:
         for one in comparison.policies
     ]
     return TextTable(
-        f"{comparison.metric}: mean over cells, and paired difference to the best heuristic",
-        ("policy", f"mean [{level}]", f"to {best} [{level}]", "better"),
+        f"{title}, and paired difference to the best heuristic",
+        (*heads, f"to {best} [{level}]", "better"),
         tuple(rows),
     )
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from sched_env.errors import ConfigError, SchedEnvError
+from sched_env.evaluation import plots as plots_module
 from sched_env.evaluation import report as report_module
 from sched_env.evaluation.files import write_json
 from sched_env.evaluation.report import find_results, report
@@ -46,6 +47,15 @@ def test_chart_is_a_png(folder):
     assert plot is not None
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert f"({plot.name})" in (folder / "report.md").read_text()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
+def test_a_chart_without_a_heuristic_has_no_differences(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots_module, "_draw_differences", lambda *one: drawn.append(one))
+    write_json(tmp_path / "results.json", [row("ppo", 0.9, kind="network")])
+    assert report(tmp_path).plot is not None
+    assert not drawn
 
 
 def test_without_matplotlib_there_is_a_page_and_no_chart(folder, monkeypatch):

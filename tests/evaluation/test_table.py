@@ -86,6 +86,13 @@ def test_brackets_are_text_not_markup():
     assert "8/8" in text
 
 
+def test_without_a_heuristic_nothing_is_compared_with():
+    table = comparison_table(compare([one for one in three_policies() if one["policy"] == "ppo"]))
+    assert table.columns == ("policy", "mean [95 %]")
+    assert [len(line) for line in table.rows] == [2]
+    assert "difference" not in table.title
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
