@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sched_env.config import EnvConfig
+from sched_env.config import EnvConfig, ServiceConfig
 from sched_env.config.model import LARGEST_SIZE
 from sched_env.config.tuning import StretchConfig, TuningConfig
 from sched_env.engine.layout import Layout
@@ -85,7 +85,7 @@ class ScenarioSource:
 
     Raises:
         TraceError: A trace cannot be read, or its split has fewer than two requests.
-        ConfigError: A stretch or a KV factor leads beyond what can be simulated.
+        ConfigError: A stretch, an SLO factor or a KV factor leads beyond what can be simulated.
         SchedEnvError: A load cannot be set on a trace, or no prompt fits a server.
     """
 
@@ -97,6 +97,7 @@ class ScenarioSource:
             if len(table) < 2:
                 raise TraceError(f"{trace}: one request in the {split} part; give a longer trace")
             self._tables += [stretched(table, stretch) for stretch in tuning.stretches]
+        self._clients = [_clients(env, factor) for factor in tuning.slo_factors]
         self._servers = [_server(env, factor) for factor in tuning.kv_factors]
         self._capacities_rps = [
             [fcfs_capacity_rps(table, server) for table in self._tables] for server in self._servers
@@ -122,9 +123,9 @@ class ScenarioSource:
         rng = np.random.default_rng([seed, iteration])
         tuning = self._tuning
         choices = [
-            (trace, load, slo_factor, server)
+            (trace, load, clients, server)
             for load in tuning.loads
-            for slo_factor in tuning.slo_factors
+            for clients in self._clients
             for server in range(len(self._servers))
             for trace in range(len(self._tables))
         ]
@@ -134,7 +135,12 @@ class ScenarioSource:
         return [self._condition(*choices[index], rng) for index in order[:count]]
 
     def _condition(
-        self, trace: int, load: float, slo_factor: float, server: int, rng: np.random.Generator
+        self,
+        trace: int,
+        load: float,
+        clients: ServiceConfig,
+        server: int,
+        rng: np.random.Generator,
     ) -> Condition:
         table, env = self._tables[trace], self._servers[server]
         length = min(self._tuning.requests_per_scenario, len(table))
@@ -146,8 +152,17 @@ class ScenarioSource:
             piece = piece.with_rate_scale(scale)
         else:
             piece = at_load(piece, load, self._capacities_rps[server][trace])
-        service = env.service.replace(slo_factor=env.service.slo_factor * slo_factor)
-        return Condition(piece, env.replace(service=service), int(rng.integers(2**62)))
+        return Condition(piece, env.replace(service=clients), int(rng.integers(2**62)))
+
+
+def _clients(env: EnvConfig, slo_factor: float) -> ServiceConfig:
+    """Return the clients of a candidate, with SLOs of another tightness."""
+    try:
+        return env.service.replace(slo_factor=env.service.slo_factor * slo_factor)
+    except ConfigError as error:
+        raise ConfigError(
+            f"slo_factors: {slo_factor:g} times that of the clients: {error}"
+        ) from None
 
 
 def _server(env: EnvConfig, kv_factor: float) -> EnvConfig:

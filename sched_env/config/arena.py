@@ -16,6 +16,7 @@ from sched_env.config.model import (
     Flag,
     Positive,
     Seed,
+    SloFactor,
     Text,
 )
 
@@ -90,7 +91,7 @@ class ArenaConfig(ConfigModel):
     )
     """KV pools in blocks, by label."""
 
-    slo_factors: dict[Label, Positive] = pydantic.Field(
+    slo_factors: dict[Label, SloFactor] = pydantic.Field(
         default={"normal": 1.0, "tight": 0.7}, min_length=1
     )
     """Multiples of every SLO, by label."""

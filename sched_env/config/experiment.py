@@ -18,10 +18,11 @@ from sched_env.config.model import (
     NonNegative,
     Positive,
     Seed,
+    SloFactor,
     SlotCount,
     Text,
 )
-from sched_env.config.tuning import StretchConfig, TuningConfig
+from sched_env.config.tuning import StepSize, StretchConfig, TuningConfig
 
 
 class ComparisonConfig(ConfigModel):
@@ -43,7 +44,7 @@ class ComparisonConfig(ConfigModel):
 class ConditionsConfig(ConfigModel):
     """Conditions that training and validation meet side by side, each with each."""
 
-    slo_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
+    slo_factors: tuple[SloFactor, ...] = pydantic.Field(default=(1.0,), min_length=1)
     """Multiples of the environment's SLO factor."""
 
     kv_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
@@ -144,7 +145,7 @@ class ExperimentConfig(ConfigModel):
     """Generations of a search that ends the training: last layer and prior, for final goodput, as
     ``tuning`` says; 0: none. It needs the extra ``tune``."""
 
-    polish_step_size: Positive = 0.06
+    polish_step_size: StepSize = 0.06
     """First standard deviation of that search; it begins nearer to its end than ``tuning`` does."""
 
     cloning: CloningConfig = CloningConfig()

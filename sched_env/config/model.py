@@ -61,6 +61,9 @@ NonNegative = Annotated[float, pydantic.Field(strict=True, ge=0, allow_inf_nan=F
 Positive = Annotated[float, pydantic.Field(strict=True, gt=0, allow_inf_nan=False), _PLAIN]
 """A finite number above zero."""
 
+SloFactor = Annotated[float, pydantic.Field(strict=True, gt=0, le=1e6), _PLAIN]
+"""A multiple of SLOs; beyond this no request could miss one."""
+
 Fraction = Annotated[float, pydantic.Field(strict=True, ge=0, le=1, allow_inf_nan=False), _PLAIN]
 """A number from 0 to 1."""
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
-from sched_env.config.model import ConfigModel, Flag, Fraction, NonNegative, Positive, Text
+from sched_env.config.model import (
+    ConfigModel,
+    Flag,
+    Fraction,
+    NonNegative,
+    Positive,
+    SloFactor,
+    Text,
+)
 
 _SHARE_TOLERANCE = 1e-6
+
+_Slo = Annotated[Positive, pydantic.Field(le=1e9)]
+"""A time allowed [s]; the most is 30 years."""
 
 
 class ServiceClass(ConfigModel):
@@ -23,10 +34,10 @@ class ServiceClass(ConfigModel):
     weight: Positive
     """Worth of one met request in goodput_weighted."""
 
-    ttft_slo_s: Positive
+    ttft_slo_s: _Slo
     """Time to first token allowed, before jitter and the lone prefill time come in [s]."""
 
-    tpot_slo_s: Positive
+    tpot_slo_s: _Slo
     """Mean time per output token allowed [s]."""
 
 
@@ -56,7 +67,7 @@ class ServiceConfig(ConfigModel):
     )
     """The service classes; their shares add up to 1."""
 
-    slo_factor: Positive = 1.0
+    slo_factor: SloFactor = 1.0
     """Every class's SLOs are multiplied by this; below 1 is tighter."""
 
     shed_hopeless: Flag = True

@@ -6,7 +6,10 @@ from typing import Annotated
 
 import pydantic
 
-from sched_env.config.model import ConfigModel, Count, Positive, SlotCount
+from sched_env.config.model import ConfigModel, Count, Positive, SloFactor, SlotCount
+
+StepSize = Annotated[Positive, pydantic.Field(le=1000)]
+"""A standard deviation of a search; weights beyond it would soon leave what float32 can hold."""
 
 
 class StretchConfig(ConfigModel):
@@ -47,7 +50,7 @@ class TuningConfig(ConfigModel):
     loads: tuple[Positive, ...] = pydantic.Field(default=(0.7, 0.9, 1.1, 1.3, 1.5), min_length=1)
     """Arrival rates over what fcfs can drain, drawn per scenario."""
 
-    slo_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0, 0.7), min_length=1)
+    slo_factors: tuple[SloFactor, ...] = pydantic.Field(default=(1.0, 0.7), min_length=1)
     """Multiples of the environment's SLO factor, drawn per scenario."""
 
     kv_factors: tuple[Positive, ...] = pydantic.Field(default=(1.0,), min_length=1)
@@ -63,7 +66,7 @@ class TuningConfig(ConfigModel):
     num_running_slots: SlotCount | None = None
     """Running requests that they are shown, the newest of the batch; null likewise."""
 
-    step_size: Positive = 0.1
+    step_size: StepSize = 0.1
     """First standard deviation of the search, in units of each weight's own scale."""
 
     validate_every: Count = 5

@@ -331,6 +331,18 @@ def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> Non
         ({"conditions": {"kv_factors": (1e9,)}}, "conditions: num_blocks: 4000000000000"),
         ({"seed": 2**32}, "seed 4294967296 is not allowed"),
         (
+            {"env": {"service": {"slo_factor": 1e6}}, "conditions": {"slo_factors": (2.0,)}},
+            "conditions: slo_factor: 2000000.0 is not allowed",
+        ),
+        (
+            {
+                "env": {"service": {"slo_factor": 1e6}},
+                "polish_iterations": 1,
+                "tuning": {"slo_factors": (2.0,)},
+            },
+            "slo_factors: 2 times that of the clients: slo_factor: 2000000.0 is not allowed",
+        ),
+        (
             {"polish_iterations": 2, "tuning": {"kv_factors": (1e9,)}},
             "kv_factors: 4000 blocks times 1e.09 are more than",
         ),

@@ -290,8 +290,9 @@ def test_a_meaning_is_inherited_with_its_field() -> None:
     assert told["num_blocks"] == meanings(SchedulerConfig)["num_blocks"]
 
 
-def test_a_search_too_small_to_be_one_is_refused() -> None:
-    for values in ({"population": 3}, {"requests_per_scenario": 1}):
+def test_a_search_beyond_what_can_be_searched_is_refused() -> None:
+    beyond = ({"step_size": 1e40}, {"slo_factors": (1e308,)})
+    for values in ({"population": 3}, {"requests_per_scenario": 1}, *beyond):
         with pytest.raises(ConfigError, match="is not allowed; use a number of"):
             TuningConfig(**values)
 
@@ -315,6 +316,24 @@ def test_an_experiment_has_a_name_that_a_folder_and_a_policy_can_have(name: str)
     with pytest.raises(ConfigError, match=r"name: .*use up to 40 letters"):
         ExperimentConfig(name=name)
     assert ExperimentConfig(name="n" * 40).name == "n" * 40
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"polish_step_size": 1e40}, "polish_step_size: 1e.40 is not allowed; use .* 1000 or less"),
+        ({"conditions": {"slo_factors": (1e308,)}}, "slo_factors.0: 1e.308 .* 1000000 or less"),
+        ({"env": {"service": {"slo_factor": 1e308}}}, "env.service.slo_factor: 1e.308 .* or less"),
+    ],
+)
+def test_a_number_that_would_overflow_is_refused(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ExperimentConfig(name="large", **values)
+
+
+def test_an_slo_that_would_overflow_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"ttft_slo_s: 1e\+308 .* 1000000000 or less"):
+        ServiceClass(name="a", share=1.0, weight=1.0, ttft_slo_s=1e308, tpot_slo_s=0.1)
 
 
 @pytest.mark.parametrize("part", ["agent", "cloning"])
