@@ -13,6 +13,7 @@ FILES = {
     "broken.csv": HEADER + "0,ten,5\n",
     "at_once.csv": HEADER + "0,10,5\n0,10,5\n",
     "too_large.csv": HEADER + "0,9000000,5\n1,9000000,5\n",
+    "long.csv": HEADER + "0,10,5\n1,10,2147483637\n",
     "two.csv": HEADER + "0,10,5\n10,10,5\n",
 }
 SIMULATE = ("simulate", "--split", "all", "--load", "1")
@@ -52,6 +53,9 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*ARENA, "traces.mine=at_once.csv"), "at_once.csv: all requests"),
         ((*ARENA, "name=../../escaped"), "'../../escaped' is not allowed as a name"),
         ((*ARENA, "kv_pools.tiny=1"), "no prompt fits this server"),
+        ((*ARENA, "slo_factors.tight=1e308"), "slo_factors.tight: 1e+308 is not allowed"),
+        ((*ARENA, "ceilings.bin_s=1e-6"), "azure_conv: the fluid bound would take"),
+        ((*ARENA, "traces.mine=long.csv", "split=all"), "mine: the fluid bound would take"),
         ((*ARENA, "--workers", "-2"), "-2 workers are not possible"),
         ((*TRAIN, "--trace", "two.csv"), "no request arrives in the validation part"),
         ((*TRAIN, "--trace", "too_large.csv"), "no prompt fits this server"),

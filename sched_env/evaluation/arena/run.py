@@ -10,7 +10,7 @@ from typing import Any
 from sched_env.baselines.clairvoyant_wsrpt import clairvoyant_wsrpt
 from sched_env.config import EnvConfig
 from sched_env.config.arena import ArenaConfig, condition_name
-from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows
+from sched_env.evaluation.arena.ceiling_rows import CeilingRow, ceiling_rows, check_ceilings
 from sched_env.evaluation.ceilings.fluid_bound import refuse_shared_prefixes
 from sched_env.evaluation.cell import CellRunner, Setting
 from sched_env.evaluation.compare import Comparison, compare
@@ -178,3 +178,6 @@ def _refuse_faults(
         with_estimate(scarcest.env), config.split, STARVATION_S, config.max_requests or None
     )
     CellRunner(setting).tables(grid.traces, grid.loads, grid.seeds[0])
+    if config.ceilings.enabled:
+        for condition in conditions:
+            check_ceilings(config, condition.env, traces)

@@ -43,6 +43,9 @@ _GRID = 24
 _TILE_TOKENS = 16
 """Step times may rise in tiles of new tokens; every tile in use is a multiple of this."""
 
+_MOST_VARIABLES = 2_000_000
+"""Variables, and bins, beyond which the program would take gigabytes."""
+
 _SAFETY = 0.995
 """For what the step time may do between the points where it is looked at."""
 
@@ -90,6 +93,29 @@ def refuse_shared_prefixes(env: EnvConfig) -> None:
         )
 
 
+def check_size(requests: NDArray[Any], bin_s: float) -> None:
+    """Refuse requests whose windows span more time bins than a program can hold.
+
+    Args:
+        requests: REQUEST (n,), as `fluid_bound` takes them.
+        bin_s: Length of a time bin in seconds.
+
+    Raises:
+        ConfigError: There are too many bins, or variables.
+    """
+    windows = _Windows.of(requests)
+    num_bins = windows.span_s / bin_s
+    num_variables = len(requests) + windows.total_s / bin_s
+    if not max(num_bins, num_variables) <= _MOST_VARIABLES:
+        longest = int(windows.decodes.max()) + 1
+        raise ConfigError(
+            f"the fluid bound would take {num_variables:.3g} variables over {num_bins:.3g} bins of "
+            f"{bin_s:g} s, and at most {_MOST_VARIABLES:,} are allowed (the longest output has "
+            f"{longest:,} tokens): give a larger ceilings.bin_s, smaller SLOs or shorter requests, "
+            "or set ceilings.enabled to false"
+        )
+
+
 def fluid_bound(requests: NDArray[Any], env: EnvConfig, *, bin_s: float = 1.0) -> FluidBound:
     """Return an upper bound of the weighted goodput of any scheduler.
 
@@ -99,13 +125,15 @@ def fluid_bound(requests: NDArray[Any], env: EnvConfig, *, bin_s: float = 1.0) -
         bin_s: Length of a time bin in seconds.
 
     Raises:
-        ConfigError: The server shares prefixes, whose prefill the bound would count twice.
+        ConfigError: The server shares prefixes, whose prefill the bound would count twice, or the
+            bound would take too many variables.
         MissingExtraError: scipy is not installed.
         SchedEnvError: The solver failed.
     """
     refuse_shared_prefixes(env)
     if not bin_s > 0:
         raise ConfigError(f"bin_s is {bin_s:g}: give a length above 0 s")
+    check_size(requests, bin_s)
     program = _Program(requests, env, bin_s)
     try:
         from scipy.optimize import linprog
@@ -184,6 +212,42 @@ def _is_above(other: Plane, one: Plane) -> bool:
     return all(more >= less for more, less in charged) and any(a > b for a, b in charged)
 
 
+@dataclass(frozen=True)
+class _Windows:
+    """When requests may be served, float64 (n,) each.
+
+    Attributes:
+        decodes: Output tokens after the first.
+        arrival_s: Where both windows begin.
+        first_s: Where that of the prefill ends.
+        last_s: Where that of the decodes ends.
+    """
+
+    decodes: Floats
+    arrival_s: Floats
+    first_s: Floats
+    last_s: Floats
+
+    @classmethod
+    def of(cls, requests: NDArray[Any]) -> _Windows:
+        """Return the windows of requests."""
+        decodes = np.maximum(np.asarray(requests["stop_at_tokens"], np.float64) - 1.0, 0.0)
+        arrival_s = np.asarray(requests["arrival_time_s"], np.float64)
+        first_s = arrival_s + requests["ttft_slo_s"]
+        return cls(decodes, arrival_s, first_s, first_s + requests["tpot_slo_s"] * decodes)
+
+    @property
+    def span_s(self) -> float:
+        """Return the seconds from the first arrival to the end of the last window."""
+        return float(self.last_s.max() - self.arrival_s.min())
+
+    @property
+    def total_s(self) -> float:
+        """Return the seconds of all windows together."""
+        decoded_s = (self.last_s - self.arrival_s)[self.decodes > 0]
+        return float((self.first_s - self.arrival_s).sum() + decoded_s.sum())
+
+
 class _Program:
     """The linear program; variables are y, then u, then v."""
 
@@ -194,15 +258,13 @@ class _Program:
         self._shortest_step_s = float(step_time_s(cost, 1, 0, 0, 0.0, 1))
         self._weight = np.asarray(requests["weight"], np.float64)
         self._prompt = np.asarray(requests["prompt_tokens"], np.float64)
-        self._decodes = np.maximum(np.asarray(requests["stop_at_tokens"], np.float64) - 1.0, 0.0)
-        arrival_s = np.asarray(requests["arrival_time_s"], np.float64)
-        first_s = arrival_s + requests["ttft_slo_s"]
-        last_s = first_s + requests["tpot_slo_s"] * self._decodes
-        self._start_s = float(arrival_s.min())
-        self.num_bins = int(np.ceil((float(last_s.max()) - self._start_s) / bin_s)) + 1
+        windows = _Windows.of(requests)
+        self._decodes = windows.decodes
+        self._start_s = float(windows.arrival_s.min())
+        self.num_bins = int(np.ceil(windows.span_s / bin_s)) + 1
         self._bin_s = bin_s
-        self._prefill = self._spread(arrival_s, first_s)
-        self._decode = self._spread(arrival_s, last_s, self._decodes > 0)
+        self._prefill = self._spread(windows.arrival_s, windows.first_s)
+        self._decode = self._spread(windows.arrival_s, windows.last_s, self._decodes > 0)
 
     def _spread(
         self, from_s: Floats, until_s: Floats, chosen: NDArray[np.bool_] | None = None

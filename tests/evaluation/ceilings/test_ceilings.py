@@ -90,6 +90,13 @@ def test_a_bound_without_meaning_is_refused():
         fluid_bound(requests, env, bin_s=0.0)
 
 
+@pytest.mark.parametrize("bin_s", [1e-6, 1e-300])
+def test_bins_that_would_take_gigabytes_are_refused(bin_s):
+    requests = simulate(table_of(5.0, 20), "fcfs", env_of()).requests
+    with pytest.raises(ConfigError, match=r"bins of 1e-\d+ s, .* give a larger ceilings\.bin_s"):
+        fluid_bound(requests, env_of(), bin_s=bin_s)
+
+
 @pytest.mark.parametrize("policy", ["weighted_sjf", "dynamic_budget"])
 def test_hindsight_improves_on_true_lengths_and_repeats_itself(policy):
     env, table = env_of(slo_factor=0.7), table_of(40.0, 120)
