@@ -9,7 +9,8 @@ best look is kept, the starting point among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,6 +137,8 @@ def polish(
 ) -> SearchResult:
     """Go on from a policy: search its last layer and its prior for final goodput.
 
+    What the card says of a polish before stays; ``polish_requests`` counts those of all.
+
     Args:
         policy: A pointer network, or a linear score.
         env: Traces, server and clients.
@@ -155,19 +158,26 @@ def polish(
     before = dict(policy.card.training)
     if SEARCH_BUDGET in before:
         before[SEARCH_BUDGET] = int(before[SEARCH_BUDGET]) + budget.num_requests
+    mark = _next_polish(before)
     card = {
         **before,
-        "polish": ALGORITHM,
-        "polish_parameters": space.size,
+        mark: ALGORITHM,
+        f"{mark}_parameters": space.size,
         "polish_requests": int(before.get("polish_requests") or 0) + budget.num_requests,
-        "polish_iterations": tuning.iterations,
-        "polish_kept_iteration": best.iteration,
+        f"{mark}_iterations": tuning.iterations,
+        f"{mark}_kept_iteration": best.iteration,
         "validation_goodput": best.validation_goodput,
-        "validation_goodput_before_polish": keeper.looks[0].validation_goodput,
+        f"validation_goodput_before_{mark}": keeper.looks[0].validation_goodput,
         **_tail(keeper, best),
     }
     made = space.policy(keeper.best, policy.name, training=card)
     return SearchResult(made, tuple(keeper.looks), budget)
+
+
+def _next_polish(training: Mapping[str, Any]) -> str:
+    """Return what a card calls the next polish: polish, polish_2, polish_3 and so on."""
+    later = (f"polish_{number}" for number in itertools.count(2))
+    return next(mark for mark in itertools.chain(["polish"], later) if mark not in training)
 
 
 def evolve(

@@ -45,8 +45,13 @@ class WeightSpace:
         """The tensors that are searched, each with the size of one unit of the search.
 
         Raises:
-            PolicyError: The policy has no such tensors.
+            PolicyError: The policy is a flat network, of which the rest would stay as it was.
         """
+        if self.start.card.architecture.kind == "mlp":
+            raise PolicyError(
+                f"policy {self.start.name!r} is a flat network: give a linear score or a pointer "
+                "network, of which the last layer and the prior can be searched"
+            )
         is_score = self.start.card.architecture.kind == "linear_score"
         mark = "" if is_score else SCORE_PREFIX
         scales = {mark + name: scale for name, scale in _SCORE_SCALES.items()}
@@ -56,13 +61,7 @@ class WeightSpace:
             head_scale = 1.0 if prior.kind == "none" else prior.strength
             heads = [name for name in self.start.weights if name in LAST_LAYER]
             scales |= dict.fromkeys(heads, head_scale)
-        found = {name: scales[name] for name in self.start.weights if name in scales}
-        if not found:
-            raise PolicyError(
-                f"policy {self.start.name!r} has neither a pointer network nor a linear score: "
-                "nothing of it can be polished"
-            )
-        return found
+        return {name: scales[name] for name in self.start.weights if name in scales}
 
     @property
     def size(self) -> int:

@@ -196,9 +196,10 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
     training = policy.card.training
     assert training["num_decisions"] <= 2 * UPDATE
     assert training["prior"] == "score"
-    assert training["polish_iterations"] == 1
+    assert training["polish_iterations"] == 2
+    assert training["polish_2_iterations"] == 1
     assert training["polish_requests"] == 40 * (2 * 2 * 4 + 3 * 4) + 30 * (2 * 4 + 2 * 4)
-    assert training["validation_goodput"] >= training["validation_goodput_before_polish"]
+    assert training["validation_goodput"] >= training["validation_goodput_before_polish_2"]
     assert training["clone_states"] > 0
     assert policy.card.observation.num_waiting_slots == 5
     assert len((tmp_path / "run/teachers.csv").read_text().splitlines()) == 3

@@ -14,6 +14,7 @@ from sched_env.errors import PolicyError
 from sched_env.policy.card import (
     LinearScorePrior,
     MlpArchitecture,
+    NoPrior,
     ObservationSchema,
     PointerArchitecture,
     PolicyCard,
@@ -95,12 +96,32 @@ def test_what_a_second_polish_spends_is_added_to_the_first(network) -> None:
     assert twice["polish_requests"] == 2 * int(once.card.training["polish_requests"])
 
 
-def test_what_has_no_such_tensors_is_refused() -> None:
+def test_a_later_polish_leaves_what_the_card_says_of_the_earlier_ones(network) -> None:
+    shorter = SMALL.replace(iterations=1, population=4, scenarios=2)
+    first = polish(network, ENV, SMALL, 3).policy
+    second = polish(first, ENV, shorter, 4).policy
+    third = polish(second, ENV, SMALL, 5).policy.card.training
+    assert third["polish_iterations"] == third["polish_3_iterations"] == 3
+    assert third["polish_2_iterations"] == 1
+    changed = {"polish_requests", "validation_goodput"}
+    told = first.card.training.items()
+    assert {key: third[key] for key, _ in told if key not in changed} == {
+        key: value for key, value in told if key not in changed
+    }
+    before = "validation_goodput_before_polish_2"
+    assert third[before] == second.card.training[before]
+
+
+@pytest.mark.parametrize("prior", [NoPrior(), LinearScorePrior()])
+@pytest.mark.parametrize("num_waiting_slots", [None, 5])
+def test_a_flat_network_is_refused(prior, num_waiting_slots) -> None:
     card = PolicyCard(
         name="flat",
         observation=ObservationSchema.from_layout(layout_of(ENV)),
         architecture=MlpArchitecture(hidden_sizes=()),
+        prior=prior,
     )
     weights = {k: np.zeros(shape, np.float32) for k, shape in card.tensor_shapes().items()}
-    with pytest.raises(PolicyError, match="nothing of it can be polished"):
-        WeightSpace(ExportedPolicy(card, weights)).scales  # noqa: B018
+    flat, tuning = ExportedPolicy(card, weights), SMALL.replace(num_waiting_slots=num_waiting_slots)
+    with pytest.raises(PolicyError, match="'flat' is a flat network: give a linear score or"):
+        polish(flat, ENV, tuning)
