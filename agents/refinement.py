@@ -28,7 +28,7 @@ SECOND_POLISH = "second polish"
 CLONING = "cloning"
 
 Show = Callable[[str, float, float | None], None]
-"""Is told what is being done, which share of it is done, and the newest validation goodput."""
+"""Is told what is being done, which share of it is done, and what validation goodput is kept."""
 
 
 class Refinement:
@@ -82,7 +82,8 @@ class Refinement:
             if looks[-1:] != [look]:
                 looks.append(look)
                 write_text(file, looks_csv(looks))
-            self._show(stage, generation / tuning.iterations, look.validation_goodput)
+            kept = [one for one in looks if one.is_best][-1]
+            self._show(stage, generation / tuning.iterations, kept.validation_goodput)
 
         tuning = tuning.replace(step_size=experiment.polish_step_size)
         result = polish(policy, experiment.env, tuning, experiment.seed, show, experiment.objective)

@@ -74,7 +74,8 @@ class TrainProgress:
         num_decisions: Decisions taken so far.
         total_decisions: Decisions of the whole run.
         decisions_per_s: Speed since the run was started or continued.
-        metrics: The newest curves, by TensorBoard tag.
+        metrics: The newest curves, by TensorBoard tag; the validation goodput is that of the
+            weights that would be kept if the run ended now.
     """
 
     stage: str
@@ -276,11 +277,13 @@ class TrainingRun:
             curves |= self.judges.episodes.curves(policy)
         for tag, value in curves.items():
             self.model.logger.record(tag, value)
-        self.judged[SCORE_TAG] = curves[SCORE_TAG]
         tail_s = curves.get(VALIDATION + TTFT_TAIL_TAG, math.nan)
         score = self.experiment.objective.worth(curves[SCORE_TAG], tail_s)
-        if all(score > entry["score"] for entry in self.history):
+        is_best = all(score > entry["score"] for entry in self.history)
+        if is_best:
             self.best = {name: one.clone() for name, one in self.average.weights.items()}
+        if is_best or self.experiment.agent.keep == "last":
+            self.judged[SCORE_TAG] = curves[SCORE_TAG]
         self.history.append({"decisions": num_decisions, "score": score})
 
     def _write_level_lines(self) -> None:
@@ -313,7 +316,7 @@ class TrainingRun:
         arrays = dict(taken.arrays)
         for prefix, weights in (("average.", self.average.weights), ("best.", self.best)):
             arrays |= {prefix + name: one.numpy().copy() for name, one in weights.items()}
-        values = {**taken.values, "history": self.history}
+        values = {**taken.values, "history": self.history, "judged": self.judged}
         save_checkpoint(self.folder.checkpoints, num_decisions, Checkpoint(arrays, values))
 
     def _restore(self, checkpoint: Checkpoint, place: Path) -> None:
@@ -330,6 +333,7 @@ class TrainingRun:
                 name: torch.from_numpy(array) for name, array in checkpoint.part(prefix).items()
             }
         self.history = list(checkpoint.values["history"])
+        self.judged = dict(checkpoint.values.get("judged", {}))  # older checkpoints have none
 
     def _finish(self) -> TrainResult:
         """Export the kept weights, check the export, and write summary.json last."""

@@ -108,7 +108,7 @@ def search(
         env: Traces, server, clients and observation.
         tuning: How long and on what to search.
         seed: Decides everything: the candidates and the scenarios.
-        progress: Called after each generation with its number and the last look.
+        progress: Called with 0 and after each generation with its number, and with the last look.
         objective: What the best candidate is best at; goodput by default.
 
     Raises:
@@ -144,7 +144,7 @@ def polish(
         env: Traces, server and clients.
         tuning: How long and on what to search.
         seed: Decides everything: the candidates and the scenarios.
-        progress: Called after each generation with its number and the last look.
+        progress: Called with 0 and after each generation with its number, and with the last look.
         objective: What the best candidate is best at; goodput by default.
 
     Raises:
@@ -207,6 +207,8 @@ def evolve(
     objective = objective or ObjectiveConfig()
     keeper = _Keeper(space, validation, budget, objective)
     keeper.look(0, None, start)
+    if progress is not None:
+        progress(0, keeper.looks[-1])
     average = start
     for iteration in range(1, tuning.iterations + 1):
         conditions = train.draw(tuning.scenarios, seed, iteration)

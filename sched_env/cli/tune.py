@@ -74,6 +74,7 @@ def run(arguments: TuneArguments) -> None:
     )
     from sched_env.agents.score_search.search import Look, polish, search
     from sched_env.evaluation.folders import SEARCH, check_folder
+    from sched_env.evaluation.progress import ProgressBar, announce_compilation
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
@@ -83,19 +84,23 @@ def run(arguments: TuneArguments) -> None:
     question = search_question(env, tuning, arguments.seed, start, objective)
     check_folder(Path(place), SEARCH, question)
 
-    def show(iteration: int, look: Look) -> None:
-        if look.iteration == iteration:
-            print(
-                f"generation {iteration}: validation goodput {look.validation_goodput:.4f}, "
-                f"P95 TTFT {look.validation_p95_ttft_s:.2f} s, "
-                f"{look.num_requests:,} requests simulated",
-                flush=True,
-            )
+    announce_compilation()
+    with ProgressBar("tune", tuning.iterations) as bar:
+        kept = ""
 
-    if start is None:
-        result = search(env, tuning, arguments.seed, show, objective)
-    else:
-        result = polish(start, env, tuning, arguments.seed, show, objective)
+        def show(iteration: int, look: Look) -> None:
+            nonlocal kept
+            if look.is_best:
+                kept = (
+                    f"validation goodput {look.validation_goodput:.4f}, "
+                    f"P95 TTFT {look.validation_p95_ttft_s:.2f} s"
+                )
+            bar.update(iteration, kept)
+
+        if start is None:
+            result = search(env, tuning, arguments.seed, show, objective)
+        else:
+            result = polish(start, env, tuning, arguments.seed, show, objective)
     policy = write_search(result, open_search_folder(Path(place), question))
     first, best = result.looks[0], [look for look in result.looks if look.is_best][-1]
     spent = result.budget

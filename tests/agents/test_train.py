@@ -235,6 +235,29 @@ def test_the_best_weights_on_validation_are_kept(tmp_path: Path) -> None:
     assert score == pytest.approx(scores[best], rel=1e-9)
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_progress_tells_the_goodput_of_what_would_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    goodputs = iter([0.5, 0.7, 0.6, 0.4])
+
+    def rows(_judge: FakeJudge, policy: Any) -> list[dict[str, Any]]:
+        goodput = 0.5 if isinstance(policy, str) else next(goodputs)
+        return [{"goodput_weighted": goodput, "slo_attainment": 0.5, "num_injected": 1}]
+
+    monkeypatch.setattr(FakeJudge, "rows", rows)
+    experiment = _experiment()
+    experiment = experiment.replace(agent=experiment.agent.replace(keep=keep))
+    seen: list[TrainProgress] = []
+    with pytest.raises(Killed):
+        _run(tmp_path, experiment, kill_at=4 * UPDATE, seen=seen)
+    shown = [0.5, 0.7, 0.7, 0.7 if keep == "best" else 0.6]
+    assert [one.metrics["eval/goodput_weighted"] for one in seen] == shown
+    seen.clear()
+    _run(tmp_path, experiment, seen=seen)
+    assert seen[0].metrics["eval/goodput_weighted"] == shown[-1]
+
+
 def test_a_folder_of_another_configuration_is_refused_by_key(tmp_path: Path) -> None:
     open_run_folder(tmp_path, _experiment())
     other = _experiment(agent=AgentConfig(learning_rate=0.1))

@@ -142,6 +142,16 @@ def test_the_command_writes_a_policy_that_evaluates(tmp_path: Path, capsys):
     assert (out / "progress.csv").read_text().count("\n") == 3
 
 
+def test_the_command_says_how_far_it_is_between_looks(tmp_path: Path, capsys):
+    small = ["tuning.population=4", "tuning.scenarios=1", "tuning.validation_scenarios=1"]
+    small += ["tuning.requests_per_scenario=5", "--iterations", "4"]
+    assert main(["tune", "experiment/azure_code", *small, "--out", str(tmp_path / "tuned")]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tune")]
+    heads = [f"tune {share} %" for share in (0, 25, 50, 75, 100)]
+    assert [line.split(",")[0] for line in lines] == heads
+    assert all("validation goodput" in line for line in lines)
+
+
 def test_the_command_goes_on_from_a_policy(tmp_path: Path, capsys, env, found):
     start = write_policy(tmp_path / "start", found.policy.weights, found.policy.card)
     small = ["tuning.population=4", "tuning.scenarios=2", "tuning.validation_scenarios=2"]
