@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,9 @@ from sched_env.policy.format import write_policy
 from sched_env.policy.layers import MASKED_LOGIT
 from sched_env.policy.prior import SCORE_PREFIX
 from sched_env.policy.runtime import SEARCH_BUDGET, ExportedPolicy, load_policy
+
+if TYPE_CHECKING:
+    from sched_env.agents.run_folder import RunFolder
 
 ExportFormat = Literal["safetensors", "onnx"]
 
@@ -221,7 +224,8 @@ def export_run(
         The policy folder.
 
     Raises:
-        ConfigError: ``run_dir`` is no run folder, or the run has no checkpoint yet.
+        ConfigError: ``run_dir`` is no run folder, or the run has no checkpoint yet, or it began
+            with another prior than is there now.
         PolicyError: ``out`` holds something else, or the formats disagree.
         MissingExtraError: "onnx" without the extra of that name.
     """
@@ -239,7 +243,7 @@ def export_run(
         stored = load_policy(folder.policy)
         weights, card = stored.weights, stored.card
     else:
-        weights, card = _weights_of_checkpoint(folder.checkpoints, experiment)
+        weights, card = _weights_of_checkpoint(folder, experiment)
     if place.resolve() != folder.policy.resolve() or not folder.policy.is_dir():
         write_policy(place, weights, card)
     if format == "onnx":
@@ -248,17 +252,18 @@ def export_run(
 
 
 def _weights_of_checkpoint(
-    checkpoints: Path, experiment: ExperimentConfig
+    folder: RunFolder, experiment: ExperimentConfig
 ) -> tuple[dict[str, np.ndarray], PolicyCard]:
     from sched_env.agents.checkpoint import latest_checkpoint, load_checkpoint
+    from sched_env.agents.run_folder import refuse_changed_priors
     from sched_env.errors import ConfigError
 
-    place = latest_checkpoint(checkpoints)
+    place = latest_checkpoint(folder.checkpoints)
     if place is None:
         raise ConfigError(
-            f"{checkpoints.parent} has no checkpoint yet; let sched-env train go on until its "
-            "first one"
+            f"{folder.path} has no checkpoint yet; let sched-env train go on until its first one"
         )
+    refuse_changed_priors(folder, experiment)
     checkpoint = load_checkpoint(place)
     spec = policy_spec(experiment.agent, env_layout(experiment.env))
     actor = spec.make_actor()

@@ -82,7 +82,9 @@ def check_place(folder: RunFolder, is_started: bool) -> None:
             f"{folder.path} holds checkpoints but no {folder.config_file.name}, which tells what "
             "they belong to: restore it, or give another folder"
         )
-    refuse_other_folder(folder.policy)
+    refuse_other_folder(
+        folder.policy, "the run's own policy goes there, so move it away, or give another --run-dir"
+    )
 
 
 def check_resume(path: Path, is_started: bool, resume: bool | str) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from sched_env.agents.prior import Prior, ScoreParameters
+from sched_env.config import ExperimentConfig
 from sched_env.config.agent import PriorConfig
 from sched_env.engine.layout import Layout
 from sched_env.errors import PolicyError
+from sched_env.evaluation.fingerprints import weights_sha256
 from sched_env.policy.card import (
     LAST_LAYER,
     LinearScoreArchitecture,
@@ -39,6 +41,22 @@ def prior_score(name: str | Path) -> ExportedPolicy:
             f"prior {name} is no linear score: give a folder that sched-env tune wrote"
         )
     return policy
+
+
+def prior_hashes(experiment: ExperimentConfig) -> dict[str, str]:
+    """Return the hash of the weights of each linear score that a run reads, by dotted key.
+
+    Raises:
+        SchedEnvError: There is no such policy.
+        PolicyError: It is no linear score.
+    """
+    named = {
+        "agent.prior.policy": experiment.agent.prior.policy,
+        "cloning.prior": experiment.cloning.prior,
+    }
+    return {
+        key: weights_sha256(prior_score(name)) for key, name in named.items() if name is not None
+    }
 
 
 def around_score(policy: ExportedPolicy, score: ExportedPolicy) -> ExportedPolicy:

@@ -5,6 +5,7 @@
     runs/<experiment>/<agent>__seed<k>__<utc>/
         config.yaml          the resolved configuration
         environment.json     versions and machine
+        priors.json          hashes of the linear scores that the configuration names, if any
         events.out.tfevents* TensorBoard; baselines/<name>/ those of policies to compare with
         progress.csv         one row an update
         polish.csv           one row a look of the search after PPO, if there was one
@@ -24,13 +25,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sched_env.agents.prior_sources import prior_hashes
 from sched_env.config import ExperimentConfig, to_yaml
 from sched_env.config.differences import describe_differences
 from sched_env.config.yaml_text import read_yaml_mapping
 from sched_env.errors import ConfigError
-from sched_env.evaluation.files import read_json_mapping, write_json, write_text
+from sched_env.evaluation.files import (
+    read_json_mapping,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 from sched_env.evaluation.folder_lock import lock_folder
 from sched_env.evaluation.machine import describe_machine
+from sched_env.policy.format import remove_staging
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,11 @@ class RunFolder:
     def environment_file(self) -> Path:
         """Return the path of the versions and the machine."""
         return self.path / "environment.json"
+
+    @property
+    def priors_file(self) -> Path:
+        """Return the path of the hashes of the priors that the run began with."""
+        return self.path / "priors.json"
 
     @property
     def progress_file(self) -> Path:
@@ -93,11 +106,15 @@ class RunFolder:
     def held(self) -> Generator[None]:
         """Keep other training runs out of the folder, whose configuration is there.
 
+        What a run that was killed here left half written is removed.
+
         Raises:
             SchedEnvError: Another one writes to it.
         """
         with self.config_file.open("r+b") as file:
             lock_folder(file, self.path, "another training run")
+            remove_leftovers(self.path)
+            remove_staging(self.policy)
             yield
 
     def read_config(self) -> ExperimentConfig:
@@ -122,11 +139,11 @@ class RunFolder:
         """
         if not self.summary_file.is_file():
             return None
-        summary = read_json_mapping(self.summary_file)
+        remedy = "remove it, and the same command ends the training again"
+        summary = read_json_mapping(self.summary_file, remedy)
         if not isinstance(summary.get("num_decisions"), int):
             raise ConfigError(
-                f"{self.summary_file} is damaged (num_decisions is no whole number); remove it, "
-                "and the same command ends the training again"
+                f"{self.summary_file} is damaged (num_decisions is no whole number); {remedy}"
             )
         return summary
 
@@ -143,6 +160,7 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
 
     Raises:
         ConfigError: The folder was started with another configuration, or is a file.
+        SchedEnvError: A prior cannot be read.
     """
     folder = RunFolder(Path(path))
     if folder.path.exists() and not folder.path.is_dir():
@@ -150,9 +168,12 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
     if folder.config_file.exists():
         _check_same(folder, experiment)
         return folder
+    hashes = prior_hashes(experiment)
     try:
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         write_json(folder.environment_file, describe_machine())
+        if hashes:
+            write_json(folder.priors_file, hashes)
         write_text(folder.config_file, to_yaml(experiment))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -161,6 +182,26 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
             "folder to --run-dir"
         ) from None
     return folder
+
+
+def refuse_changed_priors(folder: RunFolder, experiment: ExperimentConfig) -> None:
+    """Refuse to go on with a run around another linear score than it began with.
+
+    Runs that began before their folder held the hashes are taken as they are.
+
+    Raises:
+        ConfigError: A score has changed since, or the file of the hashes is damaged.
+        SchedEnvError: A score cannot be read.
+    """
+    if not folder.priors_file.is_file():
+        return
+    there = read_json_mapping(folder.priors_file)
+    for key, digest in prior_hashes(experiment).items():
+        if there.get(key) != digest:
+            raise ConfigError(
+                f"{key} is another linear score now than when the run in {folder.path} began (the "
+                "sha256 of its weights differs): restore it, or give another folder to begin anew"
+            )
 
 
 def _check_same(folder: RunFolder, experiment: ExperimentConfig) -> None:

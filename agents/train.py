@@ -42,7 +42,7 @@ from sched_env.agents.parity import run_parity
 from sched_env.agents.policies import policy_parts
 from sched_env.agents.preconditions import check_parts, check_place, check_resume
 from sched_env.agents.refinement import Refinement
-from sched_env.agents.run_folder import RunFolder, open_run_folder
+from sched_env.agents.run_folder import RunFolder, open_run_folder, refuse_changed_priors
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.tags import (
     POLISH_TAG,
@@ -95,12 +95,14 @@ class TrainResult:
         policy_dir: The exported policy in it.
         num_decisions: Decisions the policy was trained for.
         summary: What summary.json holds.
+        was_complete: Whether the run was there already, so that nothing was trained.
     """
 
     run_dir: Path
     policy_dir: Path
     num_decisions: int
     summary: Mapping[str, Any]
+    was_complete: bool = False
 
 
 def train(
@@ -124,8 +126,8 @@ def train(
         progress: Called after every update.
 
     Raises:
-        ConfigError: The folder belongs to another configuration, contradicts ``resume``, or holds
-            a damaged file.
+        ConfigError: The folder belongs to another configuration or began with another prior,
+            contradicts ``resume``, or holds a damaged file.
         PolicyError: The run is complete, and its policy is damaged.
         TraceError: A trace cannot be read; nothing is written then.
         SchedEnvError: The prior, a policy to compare with, a load or a condition is not there or
@@ -144,6 +146,8 @@ def train(
             return done
     check_place(RunFolder(path), is_started)
     check_parts(experiment)
+    if is_started:
+        refuse_changed_priors(RunFolder(path), experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)
 
 
@@ -164,7 +168,7 @@ def _finished(folder: RunFolder) -> TrainResult | None:
             f"{error}. Or remove {folder.policy} and {folder.summary_file}, and the same command "
             "ends the training again from its last checkpoint"
         ) from None
-    return TrainResult(folder.path, folder.policy, summary["num_decisions"], summary)
+    return TrainResult(folder.path, folder.policy, summary["num_decisions"], summary, True)
 
 
 def _train_in(

@@ -27,7 +27,7 @@ from sched_env.config.tuning import TuningConfig
 from sched_env.env.build import read_tables
 from sched_env.evaluation.files import write_json, write_text
 from sched_env.evaluation.fingerprints import cost_sha256, table_sha256, weights_sha256
-from sched_env.evaluation.folders import CONFIG, SEARCH, make_folder
+from sched_env.evaluation.folders import CONFIG, SEARCH, SEARCH_START, make_folder
 from sched_env.evaluation.machine import describe_machine
 from sched_env.policy.format import write_policy
 from sched_env.policy.runtime import ExportedPolicy
@@ -54,7 +54,7 @@ def search_question(
     """
     return {
         "seed": seed,
-        "start_sha256": None if start is None else weights_sha256(start),
+        SEARCH_START: None if start is None else weights_sha256(start),
         "requests_sha256": [table_sha256(table) for table in read_tables(env)],
         "cost_sha256": cost_sha256(env.cost),
         "objective": objective.to_dict(),

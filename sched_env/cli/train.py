@@ -72,6 +72,8 @@ def run(arguments: TrainArguments) -> None:
         if is_open:
             sys.stderr.write(f"to go on from the newest checkpoint: --run-dir {place}\n")
         raise
+    if result.was_complete:
+        print(f"{place} holds the complete run already: nothing was trained")
     print(f"policy: {result.policy_dir}")
     print(f"TensorBoard: tensorboard --logdir {result.run_dir}")
 

@@ -75,6 +75,7 @@ def run(arguments: TuneArguments) -> None:
     from sched_env.agents.score_search.search import Look, polish, search
     from sched_env.evaluation.folders import SEARCH, check_folder
     from sched_env.evaluation.progress import ProgressBar, announce_compilation
+    from sched_env.policy.format import refuse_other_folder
     from sched_env.simulator.simulate import check_seed
 
     check_seed(arguments.seed)
@@ -83,6 +84,7 @@ def run(arguments: TuneArguments) -> None:
     place = arguments.out or f"runs/{name}/tuned_linear__seed{arguments.seed}"
     question = search_question(env, tuning, arguments.seed, start, objective)
     check_folder(Path(place), SEARCH, question)
+    refuse_other_folder(Path(place) / "policy", "move it away, or give another folder to --out")
 
     announce_compilation()
     with ProgressBar("tune", tuning.iterations) as bar:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sched_env.errors import ConfigError
+
+_LEFTOVER = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
+"""How `replacing` calls what it has not finished; the eight characters are those of mkstemp."""
 
 
 @contextmanager
@@ -35,6 +39,13 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of `replacing` that a process left here when it was killed."""
+    for path in folder.iterdir():
+        if _LEFTOVER.fullmatch(path.name) and path.is_file():
+            path.unlink()
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file in one piece."""
     with replacing(path) as temporary:
@@ -46,8 +57,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
 
 
-def read_json_mapping(path: Path) -> dict[str, Any]:
+_REMEDY = "restore it, or make it again in another folder"
+
+
+def read_json_mapping(path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
     """Read a JSON file that holds one object, as a command of ours wrote it.
+
+    Args:
+        path: Where it is.
+        remedy: What to do where it is damaged.
 
     Raises:
         ConfigError: it cannot be read, is no JSON, or holds something else.
@@ -55,13 +73,10 @@ def read_json_mapping(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path} is damaged ({error}); restore it, or make it again in another folder"
-        ) from None
+        raise ConfigError(f"{path} is damaged ({error}); {remedy}") from None
     if not isinstance(values, dict):
         raise ConfigError(
-            f"{path} holds a {type(values).__name__}, and should hold an object of JSON; restore "
-            "it, or make it again in another folder"
+            f"{path} holds a {type(values).__name__}, and should hold an object of JSON; {remedy}"
         )
     return values
 

@@ -21,6 +21,9 @@ CONFIG = "config.yaml"
 
 SIMULATION, EVALUATION, ARENA = "a simulation", "an evaluation", "an arena"
 SEARCH, REPLAY, TRAINING = "a search", "a replay", "a training"
+SEARCH_START = "start_sha256"
+"""Key of the configuration of a search, and of no other, for what it goes on from."""
+
 _MARKS = {
     "requests.parquet": (SIMULATION,),
     "results.parquet": (EVALUATION,),
@@ -94,6 +97,16 @@ def refuse_other_kinds(path: Path, kind: str) -> None:
     for file, kinds in _MARKS.items():
         if kind not in kinds and (path / file).is_file():
             raise SchedEnvError(f"{path} holds the results of {kinds[0]}: name another folder")
+    if kind != SEARCH and _is_searched(path):
+        raise SchedEnvError(f"{path} holds the results of {SEARCH}: name another folder")
+
+
+def _is_searched(path: Path) -> bool:
+    """Tell a search from a training, which shares its file names, by its configuration."""
+    try:
+        return SEARCH_START in read_yaml_mapping(path / CONFIG)
+    except SchedEnvError:
+        return False
 
 
 def _refuse_another(path: Path, kind: str, question: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -88,7 +89,7 @@ def write_policy(folder: str | Path, weights: Mapping[str, np.ndarray], card: Po
         README_FILE: render_model_card(card).encode(),
     }
     target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    staging = Path(tempfile.mkdtemp(prefix=_staging_prefix(target), dir=target.parent))
     try:
         made = staging / "new"
         made.mkdir()
@@ -100,8 +101,12 @@ def write_policy(folder: str | Path, weights: Mapping[str, np.ndarray], card: Po
     return target
 
 
-def refuse_other_folder(target: Path) -> None:
+def refuse_other_folder(target: Path, remedy: str = "choose another place") -> None:
     """Refuse to write a policy where something else lies, which would be replaced.
+
+    Args:
+        target: Where it would be written.
+        remedy: What to do where something lies there.
 
     Raises:
         PolicyError: ``target`` is a file, or a folder that holds something but no policy.
@@ -109,7 +114,19 @@ def refuse_other_folder(target: Path) -> None:
     if target.exists() and (
         not target.is_dir() or (any(target.iterdir()) and not (target / CONFIG_FILE).exists())
     ):
-        raise PolicyError(f"{target} exists and is no policy folder: choose another place")
+        raise PolicyError(f"{target} exists and is no policy folder: {remedy}")
+
+
+def remove_staging(target: Path) -> None:
+    """Remove what `write_policy` left beside ``target`` when its process was killed."""
+    pattern = re.escape(_staging_prefix(target)) + "[a-z0-9_]{8}"  # as mkdtemp ends a name
+    for path in target.parent.iterdir():
+        if re.fullmatch(pattern, path.name) and path.is_dir():
+            shutil.rmtree(path)
+
+
+def _staging_prefix(target: Path) -> str:
+    return f".{target.name}-"
 
 
 def read_policy(folder: str | Path) -> StoredPolicy:

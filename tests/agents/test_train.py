@@ -10,9 +10,9 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sched_env.agents.export import env_layout, observation_shape
+from sched_env.agents.export import env_layout, export_run, observation_shape
 from sched_env.agents.judges import Judges
-from sched_env.agents.run_folder import open_run_folder
+from sched_env.agents.run_folder import open_run_folder, refuse_changed_priors
 from sched_env.agents.sb3 import SchedVecEnv
 from sched_env.agents.train import TrainingRun, TrainProgress, TrainResult, train
 from sched_env.agents.validation import EpisodeEvaluation
@@ -298,7 +298,7 @@ def test_a_checkpoint_of_another_network_names_the_folder_to_remove(tmp_path: Pa
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("policy/notes.txt", "policy exists and is no policy folder"),
+        ("policy/notes.txt", "no policy folder: the run's own policy goes there, so move it away"),
         ("policy.safetensors", "is the folder of a policy"),
         ("checkpoints/decisions_000000000128/state.json", "checkpoints but no config.yaml"),
     ],
@@ -382,6 +382,51 @@ def test_what_would_stop_a_run_later_leaves_no_run_folder(
     with pytest.raises(SchedEnvError, match=message):
         train(_experiment(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def _around(folder: Path, density: float) -> ExperimentConfig:
+    """Return an experiment around the score in a folder, which is written."""
+    score = linear_score("score", admit={"density": density}, preempt={})
+    write_policy(folder, score.weights, score.card)
+    return _experiment(
+        agent=AgentConfig(prior=PriorConfig(kind="linear_score", policy=str(folder)))
+    )
+
+
+def test_a_run_does_not_go_on_around_another_prior(tmp_path: Path) -> None:
+    experiment = _around(tmp_path / "score", 5.0)
+    folder = open_run_folder(tmp_path / "run", experiment)
+    refuse_changed_priors(folder, experiment)
+    _around(tmp_path / "score", 6.0)
+    with pytest.raises(ConfigError, match=r"agent\.prior\.policy is another .* restore it, or"):
+        train(experiment, folder.path)
+    folder.priors_file.unlink()  # as in folders of runs that began before there was one
+    refuse_changed_priors(folder, experiment)
+
+
+def test_an_unfinished_run_is_not_exported_around_another_prior(tmp_path: Path) -> None:
+    experiment = _around(tmp_path / "score", 5.0)
+    folder = open_run_folder(tmp_path / "run", experiment)
+    (folder.checkpoints / "decisions_000000000128").mkdir()
+    _around(tmp_path / "score", 6.0)
+    with pytest.raises(ConfigError, match="another linear score now"):
+        export_run(folder.path)
+
+
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "run", _experiment())
+    kept = {path.name for path in folder.path.iterdir()} | {
+        ".mine.tmp",
+        ".notes.1.tmp",
+        ".policy-2",
+    }
+    for name in (".summary.json.a_b1c2d3.tmp", ".mine.tmp", ".notes.1.tmp"):
+        (folder.path / name).write_text("half")
+    for name in (".policy-a_b1c2d3", ".policy-2"):
+        (folder.path / name / "new").mkdir(parents=True)
+    with folder.held():
+        pass
+    assert {path.name for path in folder.path.iterdir()} == kept
 
 
 def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:

@@ -263,6 +263,9 @@ def test_training_run_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"policy: {run / 'policy'}" in captured.out
     assert f"tensorboard --logdir {run}" in captured.out
     assert "decisions/s" in captured.err
+    assert "nothing was trained" not in captured.out
+    assert main(train) == 0
+    assert f"{run} holds the complete run already: nothing was trained" in capsys.readouterr().out
 
     assert main(["export", str(run), "--out", str(tmp_path / "exported")]) == 0
     assert f"policy: {tmp_path / 'exported'}" in capsys.readouterr().out

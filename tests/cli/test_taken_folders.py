@@ -75,10 +75,25 @@ def test_a_search_on_other_requests_is_another(capsys: pytest.CaptureFixture[str
     before = contents()
     assert main([*command, "objective.p95_ttft_weight=0.1"]) == 2
     assert "objective.p95_ttft_weight is 0.0 there and 0.1 here" in capsys.readouterr().err
+    assert main(TRAIN) == 2
+    assert "error: out holds the results of a search: name another" in capsys.readouterr().err
     Path("few.csv").write_bytes(Path("sub/few.csv").read_bytes())
     assert main(command) == 2
     assert "holds the results of a search of something else" in capsys.readouterr().err
     assert contents() == before
+
+
+def test_a_search_does_not_find_its_policys_place_taken_when_it_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("cmaes")
+    Path("out/policy").mkdir(parents=True)
+    Path("out/policy/notes.txt").write_text("mine")
+    assert main(TUNE) == 2
+    captured = capsys.readouterr()
+    assert "policy exists and is no policy folder: move it away, or give another" in captured.err
+    assert "tune 0 %" not in captured.err
+    assert list(contents()) == ["out/policy/notes.txt"]
 
 
 def test_an_interrupted_evaluation_is_in_nobodys_hands(capsys: pytest.CaptureFixture[str]) -> None:
