@@ -9,12 +9,12 @@ import numpy as np
 
 from sched_env.agents.conditions import condition_envs
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
+from sched_env.agents.score_search.scenarios import part_with_a_rate
 from sched_env.config import ExperimentConfig
 from sched_env.metrics import summarize
 from sched_env.policy.keys import Heuristic
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.simulator.simulate import simulate
-from sched_env.workload import read_env_trace
 
 _FIRST_SEED = 1000
 _NUM_EPISODES = 8
@@ -24,11 +24,15 @@ class SplitSimulation:
     """Runs policies over one split of every trace of an experiment, at its comparison's loads."""
 
     def __init__(self, experiment: ExperimentConfig, split: str) -> None:
-        """Read the traces and keep their ``split``."""
+        """Read the traces and keep their ``split``.
+
+        Raises:
+            TraceError: A trace cannot be read, or no load can be set on this part of it.
+        """
         env = experiment.env
         env = env.replace(split=split, observation=env.observation.replace(privileged=False))
         self.envs = condition_envs(env, experiment.conditions)
-        self.tables = {trace: read_env_trace(env, trace).split(split) for trace in env.trace}
+        self.tables = {trace: part_with_a_rate(env, trace, split) for trace in env.trace}
         self.loads = experiment.comparison.loads
         self.num_seeds = experiment.agent.validation_seeds
 

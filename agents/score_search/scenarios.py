@@ -84,7 +84,7 @@ class ScenarioSource:
         split: ``train`` or ``validation``.
 
     Raises:
-        TraceError: A trace cannot be read, or its split has fewer than two requests.
+        TraceError: A trace cannot be read, or its split has fewer than two moments of arrival.
         ConfigError: A stretch, an SLO factor or a KV factor leads beyond what can be simulated.
         SchedEnvError: A load cannot be set on a trace, or no prompt fits a server.
     """
@@ -93,9 +93,7 @@ class ScenarioSource:
         self._tuning = tuning
         self._tables: list[RequestTable] = []
         for trace in env.trace:
-            table = read_env_trace(env, trace).split(split)
-            if len(table) < 2:
-                raise TraceError(f"{trace}: one request in the {split} part; give a longer trace")
+            table = part_with_a_rate(env, trace, split)
             self._tables += [stretched(table, stretch) for stretch in tuning.stretches]
         self._clients = [_clients(env, factor) for factor in tuning.slo_factors]
         self._servers = [_server(env, factor) for factor in tuning.kv_factors]
@@ -153,6 +151,24 @@ class ScenarioSource:
         else:
             piece = at_load(piece, load, self._capacities_rps[server][trace])
         return Condition(piece, env.replace(service=clients), int(rng.integers(2**62)))
+
+
+def part_with_a_rate(env: EnvConfig, trace: str, split: str) -> RequestTable:
+    """Return a part of a trace whose requests have a rate, so that a load can be set on them.
+
+    Args:
+        env: Its clients know the service classes.
+        trace: File or name.
+        split: ``train`` or ``validation``.
+
+    Raises:
+        TraceError: The trace cannot be read, or all requests of the part arrive at one time.
+    """
+    table = read_env_trace(env, trace).split(split)
+    if table.span_s <= 0:
+        few = "one request" if len(table) == 1 else f"{len(table)} requests, all at one time,"
+        raise TraceError(f"{trace}: {few} in the {split} part; give a longer trace")
+    return table
 
 
 def _clients(env: EnvConfig, slo_factor: float) -> ServiceConfig:

@@ -16,6 +16,9 @@ FILES = {
     "long.csv": HEADER + "0,10,5\n1,10,2147483637\n",
     "two.csv": HEADER + "0,10,5\n10,10,5\n",
 }
+FILES["crowd.csv"] = HEADER + "".join(
+    f"{arrival_s},10,5\n" for arrival_s in (*range(60), 65, 65, 65, *range(70, 101))
+)
 SIMULATE = ("simulate", "--split", "all", "--load", "1")
 EVALUATE = ("evaluate", "--policies", "fcfs", "--split", "all", "--load", "own,1")
 ARENA = ("arena", "standard", "policies=[fcfs]")
@@ -58,12 +61,17 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*ARENA, "traces.mine=long.csv", "split=all"), "mine: the fluid bound would take"),
         ((*ARENA, "--workers", "-2"), "-2 workers are not possible"),
         ((*TRAIN, "--trace", "two.csv"), "no request arrives in the validation part"),
+        (
+            (*TRAIN, "--trace", "crowd.csv"),
+            "crowd.csv: 3 requests, all at one time, in the validat",
+        ),
         ((*TRAIN, "--trace", "too_large.csv"), "no prompt fits this server"),
         ((*TRAIN, "agent.num_envs=100000000"), "GiB of memory"),
         ((*TRAIN, "total_decisions=1"), "total_decisions: 1"),
         ((*TUNE, "--trace", "missing.csv"), "no file 'missing.csv'"),
         ((*TUNE, "--trace", "broken.csv"), "broken.csv, line 2"),
         ((*TUNE, "--trace", "two.csv"), "two.csv: one request in the train part"),
+        ((*TUNE, "--trace", "crowd.csv"), "crowd.csv: 3 requests, all at one time, in the validat"),
         (("profile", "fit", "two.csv"), "two.csv"),
         ((*REPLAY, "--cost", "h100-sxm/llama-3.1-8b"), "column 'request' is missing"),
     ],
