@@ -85,7 +85,7 @@ class CloneResult:
 
     Attributes:
         policy: The network, or the policy as it was where that does better on the validation split.
-            Its card tells what the cloning has spent and gained.
+            Its card tells which of the two it is, and what the cloning has spent and gained.
         teachers: Who taught it, by condition.
         goodputs: On the validation split, before and after.
     """
@@ -176,6 +176,8 @@ def clone(
         "clone_states": sum(len(states.actions) for states in visited),
         "clone_agreement": _agreement(student, visited),
         "clone_requests": num_requests,
+        "clone_kept": is_better,
+        "validation_goodput_of_clone": after.goodput,
         "validation_goodput_before_cloning": before.goodput,
         "validation_goodput": look.goodput,
     }

@@ -171,6 +171,16 @@ def _finished(folder: RunFolder) -> TrainResult | None:
     return TrainResult(folder.path, folder.policy, summary["num_decisions"], summary, True)
 
 
+def _cloning_told(policy: ExportedPolicy) -> dict[str, Any]:
+    """Return what a summary says of the cloning: validation goodputs, and which network stayed."""
+    training = policy.card.training
+    return {
+        "is_kept": training["clone_kept"],
+        "validation_goodput_before": training["validation_goodput_before_cloning"],
+        "validation_goodput_after": training["validation_goodput_of_clone"],
+    }
+
+
 def _train_in(
     path: Path,
     experiment: ExperimentConfig,
@@ -367,5 +377,7 @@ class TrainingRun:
             "parity_equal": parity.num_equal,
             "max_logit_difference": parity.max_logit_difference,
         }
+        if "clone_kept" in policy.card.training:
+            summary["cloning"] = _cloning_told(policy)
         write_json(self.folder.summary_file, summary)
         return TrainResult(self.folder.path, self.folder.policy, num_decisions, summary)

@@ -50,7 +50,7 @@ def run(arguments: TrainArguments) -> None:
     with importing_extra("agents"):
         from sched_env.agents.run_folder import default_run_path
         from sched_env.agents.train import PPO, TrainProgress, train
-    from sched_env.cli.train_progress import StageBars, describe
+    from sched_env.cli.train_progress import StageBars, cloning_line, describe
 
     place = Path(arguments.run_dir) if arguments.run_dir else default_run_path(experiment)
     is_open = False
@@ -74,6 +74,8 @@ def run(arguments: TrainArguments) -> None:
         raise
     if result.was_complete:
         print(f"{place} holds the complete run already: nothing was trained")
+    if cloning := result.summary.get("cloning"):
+        print(cloning_line(**cloning))
     print(f"policy: {result.policy_dir}")
     print(f"TensorBoard: tensorboard --logdir {result.run_dir}")
 

@@ -39,6 +39,23 @@ class StageBars:
         self._bar.update(share_done, text)
 
 
+def cloning_line(
+    is_kept: bool, validation_goodput_before: float, validation_goodput_after: float
+) -> str:
+    """Return in one line what became of the cloned network.
+
+    Args:
+        is_kept: whether it is the policy, and not the network before it.
+        validation_goodput_before: of the network before the cloning.
+        validation_goodput_after: of the cloned one.
+    """
+    verdict = "kept" if is_kept else "not kept, the policy is the network before it"
+    return (
+        f"cloned network: {verdict}; validation goodput {validation_goodput_before:.4f} before, "
+        f"{validation_goodput_after:.4f} after"
+    )
+
+
 def describe(decisions_per_s: float | None, metrics: Mapping[str, float]) -> str:
     """Return the speed and the curves that matter most, in one short line.
 

@@ -143,6 +143,18 @@ def test_the_card_tells_the_tail_of_what_is_kept(network, monkeypatch):
     assert result.policy.card.training["validation_p95_ttft_s"] == 2.0
 
 
+@pytest.mark.parametrize("after", [0.6, 0.4])
+def test_the_card_tells_whether_the_clone_is_kept(network, monkeypatch, after):
+    looks = [Outcome(0.5, 3.0), Outcome(after, 3.0)]
+    monkeypatch.setattr(cloning_module, "_looks", lambda *_: looks)
+    small = SMALL.replace(validation_scenarios=2)
+    cloning = CloningConfig(pieces=1, requests_per_piece=20)
+    training = clone(network, ENV, small, seed=1, cloning=cloning).policy.card.training
+    assert training["clone_kept"] == (after > 0.5)
+    assert training["validation_goodput_of_clone"] == after
+    assert training["validation_goodput"] == max(0.5, after)
+
+
 def test_a_network_around_another_score_decides_as_that_does(network):
     score = resolve_policy("pretrained/tuned_stretched")
     around = around_score(network, score)

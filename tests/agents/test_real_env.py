@@ -201,6 +201,11 @@ def test_a_run_from_a_linear_score_that_is_polished_at_its_end(tmp_path: Path) -
     assert training["polish_requests"] == 40 * (2 * 2 * 4 + 3 * 4) + 30 * (2 * 4 + 2 * 4)
     assert training["validation_goodput"] >= training["validation_goodput_before_polish_2"]
     assert training["clone_states"] > 0
+    assert result.summary["cloning"] == {
+        "is_kept": training["clone_kept"],
+        "validation_goodput_before": training["validation_goodput_before_cloning"],
+        "validation_goodput_after": training["validation_goodput_of_clone"],
+    }
     assert policy.card.observation.num_waiting_slots == 5
     assert len((tmp_path / "run/teachers.csv").read_text().splitlines()) == 3
     looks = (tmp_path / "run/polish.csv").read_text().splitlines()

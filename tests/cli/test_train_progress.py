@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sched_env.cli.train_progress import StageBars, describe
+from sched_env.cli.train_progress import StageBars, cloning_line, describe
 
 
 def test_describe_leaves_out_what_is_not_known() -> None:
@@ -22,3 +22,10 @@ def test_each_stage_of_a_training_has_a_line_of_its_own(capsys) -> None:
 
 def test_a_speed_is_told_only_where_there_is_one() -> None:
     assert describe(None, {"eval/goodput_weighted": 0.5}) == "validation goodput 0.5"
+
+
+def test_what_became_of_a_cloned_network_is_told() -> None:
+    assert cloning_line(True, 0.5, 0.6).startswith("cloned network: kept; validation goodput 0.5")
+    told = cloning_line(False, 0.9, 0.8)
+    assert "not kept, the policy is the network before it" in told
+    assert "0.9000 before, 0.8000 after" in told
