@@ -68,6 +68,25 @@ def _check_refinement(experiment: ExperimentConfig) -> None:
         ScenarioSource(env, taught, "train")
 
 
+def check_pieces(experiment: ExperimentConfig) -> None:
+    """Refuse pieces to clone from that no trace is long enough for.
+
+    Only where a run begins: one that goes on has taken what there is.
+
+    Raises:
+        ConfigError: They are longer than every train part.
+    """
+    env, cloning = experiment.env, experiment.cloning
+    if not cloning.pieces or cloning.requests_per_piece is None:
+        return
+    longest = max(len(table) for table in read_tables(env.replace(split="train")))
+    if cloning.requests_per_piece > longest:
+        raise ConfigError(
+            f"cloning.requests_per_piece {cloning.requests_per_piece} is more than the {longest} "
+            "requests of the longest train part; lower it, or give a longer trace"
+        )
+
+
 def check_place(folder: RunFolder, is_started: bool) -> None:
     """Refuse a folder in which a run would overwrite, or go on from, what is not its own.
 

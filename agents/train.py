@@ -40,7 +40,12 @@ from sched_env.agents.logs import level_line_names, make_logger, write_level_lin
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
 from sched_env.agents.parity import run_parity
 from sched_env.agents.policies import policy_parts
-from sched_env.agents.preconditions import check_parts, check_place, check_resume
+from sched_env.agents.preconditions import (
+    check_parts,
+    check_pieces,
+    check_place,
+    check_resume,
+)
 from sched_env.agents.refinement import Refinement
 from sched_env.agents.run_folder import RunFolder, open_run_folder, refuse_changed_priors
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
@@ -148,6 +153,8 @@ def train(
     check_parts(experiment)
     if is_started:
         refuse_changed_priors(RunFolder(path), experiment)
+    else:
+        check_pieces(experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)
 
 

@@ -10,9 +10,11 @@ from typing import Annotated
 
 import tyro
 
+from sched_env.cli.idle_overrides import Key, refuse_idle
 from sched_env.cli.main import Command
 from sched_env.cli.optional import importing_extra
 from sched_env.config import ExperimentConfig, load_config
+from sched_env.config.experiment import CloningConfig
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,13 @@ def run(arguments: TrainArguments) -> None:
 
 
 def experiment_of(arguments: TrainArguments) -> ExperimentConfig:
-    """Return the configuration with the options laid over it; they win over overrides."""
+    """Return the configuration with the options laid over it; they win over overrides.
+
+    Raises:
+        SchedEnvError: There is no such configuration, or a value is wrong or would change nothing.
+    """
     experiment = load_config(ExperimentConfig, arguments.config, arguments.overrides)
+    refuse_idle(arguments.overrides, _idle_in(experiment))
     changes: dict[str, object] = {}
     if arguments.trace is not None:
         traces = tuple(name.strip() for name in arguments.trace.split(","))
@@ -92,6 +99,19 @@ def experiment_of(arguments: TrainArguments) -> ExperimentConfig:
     if arguments.total_decisions is not None:
         changes["total_decisions"] = arguments.total_decisions
     return experiment.replace(**changes) if changes else experiment
+
+
+def _idle_in(experiment: ExperimentConfig) -> dict[Key, str]:
+    """Return the keys without a say in a training, and why."""
+    idle: dict[Key, str] = {}
+    if not experiment.cloning.pieces:
+        why = "cloning.pieces is 0, so nothing is cloned"
+        idle |= {("cloning", key): why for key in CloningConfig.model_fields if key != "pieces"}
+        if not experiment.polish_iterations:
+            idle["tuning",] = "no search and no cloning follow: give polish_iterations"
+    if not experiment.is_searched:
+        idle["polish_step_size",] = "nothing is polished: give polish_iterations"
+    return idle
 
 
 def shown_config(positionals: Sequence[str], _options: dict[str, str]) -> ExperimentConfig:

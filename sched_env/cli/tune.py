@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from sched_env.cli import value_lists
+from sched_env.cli.idle_overrides import Key, refuse_idle
 from sched_env.cli.main import Command
 from sched_env.cli.optional import importing_extra
 from sched_env.config import (
@@ -132,9 +133,14 @@ def _start(policy: str) -> ExportedPolicy:
 def _settings(
     arguments: TuneArguments,
 ) -> tuple[str, EnvConfig, TuningConfig, ObjectiveConfig]:
-    """Return a name for the folder, the environment, how to search and for what."""
+    """Return a name for the folder, the environment, how to search and for what.
+
+    Raises:
+        SchedEnvError: There is no such configuration, or a value is wrong or would change nothing.
+    """
     objective = ObjectiveConfig()
     loaded = load_config(model_of(arguments.config), arguments.config, arguments.overrides)
+    refuse_idle(arguments.overrides, _idle_in(loaded, arguments.start))
     if isinstance(loaded, ExperimentConfig):
         name, env, tuning = loaded.name, loaded.env, loaded.tuning
         objective = loaded.objective
@@ -146,6 +152,18 @@ def _settings(
     if arguments.iterations is not None:
         tuning = tuning.replace(iterations=arguments.iterations)
     return name, env, tuning, objective
+
+
+def _idle_in(loaded: ConfigModel, start: str | None) -> dict[Key, str]:
+    """Return the keys without a say in a search, and why."""
+    is_experiment = isinstance(loaded, ExperimentConfig)
+    idle: dict[Key, str] = {("seed",): "give --seed"} if is_experiment else {}
+    if start is not None:
+        seen = ("env", "observation") if is_experiment else ("observation",)
+        idle[seen] = (
+            "the policy of --start is shown what it was; tuning.num_waiting_slots shows it more"
+        )
+    return idle
 
 
 def model_of(name_or_path: str) -> type[ExperimentConfig] | type[EnvConfig]:

@@ -371,6 +371,10 @@ def test_a_prior_that_cannot_be_read_leaves_no_run_folder(tmp_path: Path) -> Non
         ),
         ({"polish_iterations": 2, "tuning": {"loads": (1e9,)}}, "load 1e.09 is not possible"),
         (
+            {"cloning": {"pieces": 1, "requests_per_piece": 10**6}},
+            r"requests_per_piece 1000000 is more than the \d+ requests of the longest train part",
+        ),
+        (
             {"cloning": {"pieces": 1, "stretches": ({}, {"prompt": 1e9})}},
             r"stretches: \d+ tokens times 1e.09 are more than",
         ),

@@ -68,6 +68,28 @@ REPLAY = ("replay", "two.csv", *SIZES)
         ((*TRAIN, "--trace", "too_large.csv"), "no prompt fits this server"),
         ((*TRAIN, "agent.num_envs=100000000"), "GiB of memory"),
         ((*TRAIN, "total_decisions=1"), "total_decisions: 1"),
+        ((*TRAIN, "cloning.hidden_size=64"), "would change nothing here: cloning.pieces is 0"),
+        (
+            (*TRAIN, "cloning={pieces: 0, hidden_size: 64}"),
+            "would change nothing here: cloning.pieces is",
+        ),
+        ((*TRAIN, "tuning.population=9"), "would change nothing here: no search and no cloning"),
+        ((*TRAIN, "polish_step_size=0.1"), "would change nothing here: nothing is polished"),
+        ((*TUNE, "seed=3"), "would change nothing here: give --seed"),
+        (
+            (*TUNE, "env.observation.num_waiting_slots=4", "--start", "pretrained/tuned_linear"),
+            "would change nothing here: the policy of --start is shown what it was",
+        ),
+        (
+            (
+                "tune",
+                "h100_8b_small_kv",
+                "observation.screen=fcfs",
+                "--start",
+                "pretrained/azure2023",
+            ),
+            "would change nothing here: the policy of --start is shown what it was",
+        ),
         ((*TUNE, "--trace", "missing.csv"), "no file 'missing.csv'"),
         ((*TUNE, "--trace", "broken.csv"), "broken.csv, line 2"),
         ((*TUNE, "--trace", "two.csv"), "two.csv: one request in the train part"),

@@ -116,7 +116,7 @@ def run_arena(
         config: What to run.
         folder: Takes a folder of results for each condition.
         workers: Processes of an evaluation; None decides by the size of the work.
-        progress: Called with the name of what begins.
+        progress: Called with the name of what begins, and with what is less than was asked for.
 
     Raises:
         SchedEnvError: A policy, trace or folder is wrong; the message says which.
@@ -130,6 +130,9 @@ def run_arena(
     conditions = conditions_of(config)
     _refuse_faults(config, policies, traces, conditions)
     check_folder(folder, ARENA, config.to_dict())
+    chosen = config.ceilings
+    if progress is not None and chosen.enabled and chosen.num_seeds > config.num_seeds:
+        progress(f"ceilings of {config.num_seeds} seeds, not {chosen.num_seeds}: num_seeds is less")
     rows: list[Row] = []
     described: list[dict[str, Any]] = []
     ceilings: list[CeilingRow] = []

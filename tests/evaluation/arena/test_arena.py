@@ -55,6 +55,16 @@ def test_a_misspelt_policy_leaves_no_folder(tmp_path):
     assert not (tmp_path / "arena").exists()
 
 
+def test_ceilings_of_fewer_seeds_than_asked_for_are_told(tmp_path):
+    one = {"num_seeds": 1, "kv_pools": {"ample": 4000}, "slo_factors": {"normal": 1.0}}
+    less = SMALL.replace(bursts={}, loads=(1.0,), max_requests=5, policies=("fcfs",), **one)
+    told = []
+    ceilings = {"num_seeds": 3, "hindsight_runs": 1}
+    less = less.replace(ceilings=ceilings)
+    assert len(run_arena(less, tmp_path, workers=1, progress=told.append).ceilings) == 1
+    assert told[0] == "ceilings of 1 seeds, not 3: num_seeds is less"
+
+
 def test_conditions_set_the_pool_and_the_tightness_and_nothing_else(result):
     conditions = conditions_of(SMALL)
     assert [one.name for one in conditions][:2] == ["ample_kv_normal_slo", "ample_kv_tight_slo"]
