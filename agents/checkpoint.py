@@ -41,6 +41,9 @@ _VALUES = {
 }
 """What every checkpoint holds beside weights and environments, and of which type."""
 
+JUDGED = "judged"
+"""What the run last told of validation; older checkpoints have none."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -127,6 +130,8 @@ def _check_parts(arrays: Mapping[str, np.ndarray], values: object) -> None:
     for name, kind in _VALUES.items():
         if not isinstance(values.get(name), kind):
             raise ValueError(f"state.json lacks {name}, or it is no {kind.__name__}")
+    if not isinstance(values.get(JUDGED, {}), dict):
+        raise ValueError(f"state.json has a {JUDGED} that is no dict")
 
 
 def model_checkpoint(model: OnPolicyAlgorithm) -> Checkpoint:

@@ -22,6 +22,7 @@ from sched_env.agents.callbacks import (
     with_weights,
 )
 from sched_env.agents.checkpoint import (
+    JUDGED,
     Checkpoint,
     latest_checkpoint,
     load_checkpoint,
@@ -337,7 +338,7 @@ class TrainingRun:
         arrays = dict(taken.arrays)
         for prefix, weights in (("average.", self.average.weights), ("best.", self.best)):
             arrays |= {prefix + name: one.numpy().copy() for name, one in weights.items()}
-        values = {**taken.values, "history": self.history, "judged": self.judged}
+        values = {**taken.values, "history": self.history, JUDGED: self.judged}
         save_checkpoint(self.folder.checkpoints, num_decisions, Checkpoint(arrays, values))
 
     def _restore(self, checkpoint: Checkpoint, place: Path) -> None:
@@ -354,7 +355,7 @@ class TrainingRun:
                 name: torch.from_numpy(array) for name, array in checkpoint.part(prefix).items()
             }
         self.history = list(checkpoint.values["history"])
-        self.judged = dict(checkpoint.values.get("judged", {}))  # older checkpoints have none
+        self.judged = dict(checkpoint.values.get(JUDGED, {}))
 
     def _finish(self) -> TrainResult:
         """Export the kept weights, check the export, and write summary.json last."""

@@ -78,6 +78,7 @@ def test_a_complete_run_is_no_result_where_its_policy_is_damaged(finished: RunFo
         ("state.json", b"[]", "no object"),
         ("state.json", b"{}", "lacks num_timesteps"),
         ("state.json", json.dumps({**VALUES, "num_timesteps": "8"}).encode(), "is no int"),
+        ("state.json", json.dumps({**VALUES, "judged": [1]}).encode(), "judged that is no dict"),
         ("state.json", b"\xff", ""),
     ],
 )

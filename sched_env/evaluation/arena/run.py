@@ -132,7 +132,7 @@ def run_arena(
     check_folder(folder, ARENA, config.to_dict())
     chosen = config.ceilings
     if progress is not None and chosen.enabled and chosen.num_seeds > config.num_seeds:
-        progress(f"ceilings of {config.num_seeds} seeds, not {chosen.num_seeds}: num_seeds is less")
+        progress(f"ceilings.num_seeds {chosen.num_seeds} is more than num_seeds {config.num_seeds}")
     rows: list[Row] = []
     described: list[dict[str, Any]] = []
     ceilings: list[CeilingRow] = []

@@ -62,7 +62,7 @@ def test_ceilings_of_fewer_seeds_than_asked_for_are_told(tmp_path):
     ceilings = {"num_seeds": 3, "hindsight_runs": 1}
     less = less.replace(ceilings=ceilings)
     assert len(run_arena(less, tmp_path, workers=1, progress=told.append).ceilings) == 1
-    assert told[0] == "ceilings of 1 seeds, not 3: num_seeds is less"
+    assert told[0] == "ceilings.num_seeds 3 is more than num_seeds 1"
 
 
 def test_conditions_set_the_pool_and_the_tightness_and_nothing_else(result):
