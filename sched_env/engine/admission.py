@@ -54,6 +54,8 @@ def schedule_waiting(state: Any, key: Any) -> None:
             bring_head(state, key)
             reserved += still_needed(state, running_of(state)[state.num_running - 1])
             continue
+        if not state.preemptive_priority and not _has_seat(state):
+            break
         if state.preemptive_priority:
             row = request.row
             if _evict_for(state, key, request):
@@ -70,9 +72,14 @@ def schedule_waiting(state: Any, key: Any) -> None:
 
 @compiled_part
 def _has_room(state: Any, request: Any, tokens: int, reserved: int) -> bool:
-    if state.num_running >= state.max_num_active_seqs:
+    if not _has_seat(state):
         return False
     return fits(state, request, tokens, state.free_blocks - reserved, state.num_running > 0)
+
+
+@compiled_part
+def _has_seat(state: Any) -> bool:
+    return state.num_running < state.max_num_active_seqs
 
 
 @compiled_part

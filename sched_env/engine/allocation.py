@@ -20,6 +20,10 @@ from sched_env.engine.records import (
     Arrays,
 )
 
+_FRONT_SIZE = 32
+_FRONT_OF_HEAD = 4  # where only the head matters
+_FRONT_SPARE = 8  # places beyond those shown, at least
+
 
 def as_records(array: NDArray[Any]) -> NDArray[Any]:
     """Return ``array`` as the core takes it.
@@ -50,6 +54,19 @@ def whole_trace(trace: NDArray[Any]) -> NDArray[Any]:
 def num_seats(state: Any, row_capacity: int) -> int:
     """Return the most requests that can run: ``max_num_seqs``, but no more than there are."""
     return min(int(state["max_num_seqs"]), row_capacity)
+
+
+def num_looked_at(state: Any) -> int:
+    """Return the places of the front at which a scheduler looks for an admission.
+
+    Where nobody is shown, and nobody but the head may be admitted, a few are enough: what moves up
+    for each admission is less.
+    """
+    looks_further = state["skip_ahead"] or state["async_scheduling"] or state["preemptive_priority"]
+    shown = int(state["num_waiting_slots"])
+    if shown == 0 and not looks_further:
+        return _FRONT_OF_HEAD
+    return max(_FRONT_SIZE, _FRONT_SPARE + shown)
 
 
 def front_size(state: Any) -> int:

@@ -50,8 +50,8 @@ def drop_top(heap: NDArray[Any], size: int) -> None:
         child = 2 * parent + 1
         if child >= last:
             break
-        if child + 1 < last and precedes(heap[child + 1], heap[child]):
-            child += 1
+        if child + 1 < last:
+            child += precedes(heap[child + 1], heap[child])
         if not precedes(heap[child], heap[last]):
             break
         heap[parent] = heap[child]

@@ -16,6 +16,7 @@ from sched_env.engine.allocation import (
     memory_of,
     num_buckets,
     num_known_blocks,
+    num_looked_at,
     num_seats,
     num_table_entries,
     records_of,
@@ -39,9 +40,6 @@ from sched_env.engine.records import (
 )
 from sched_env.engine.room import check_room
 from sched_env.errors import ConfigError
-
-_FRONT_SIZE = 32
-_FRONT_SPARE = 8  # places of the front beyond those shown, at least
 
 
 class Key(Protocol):
@@ -116,7 +114,7 @@ class World:
         for name, value in settings.items():
             state[name] = value
         first = state[0]
-        state["num_looked_at"] = max(_FRONT_SIZE, _FRONT_SPARE + int(first["num_waiting_slots"]))
+        state["num_looked_at"] = num_looked_at(first)
         state["row_capacity"] = row_capacity
         state["seat_capacity"] = num_seats(first, row_capacity)
         state["front_size"] = front_size(first)
