@@ -13,6 +13,7 @@ The rules, by the name that a violation is reported under:
 - conservation: injected = waiting + running + finished + rejected + timed out.
 - seats: no more than ``max_num_seqs`` requests run.
 - sums: running totals agree with what they sum up.
+- cohort: its members decode, and its sums and its ring of growth are theirs.
 - room: nothing is written past the end of an array.
 """
 
@@ -72,6 +73,8 @@ class Snapshot:
         pool: BLOCK (num_blocks + 1,) with prefix caching, else empty.
         tables: int64 (seats, num_blocks), the blocks of each request by its table.
         scheduled: int32 (num_running,), tokens of the running ones in the batch.
+        cohort: SEAT (cohort_size,), as they lie.
+        growth: int64 (block_size,), how many of them need a block for each of the next tokens.
         num_expiries_room: Entries that fit in the heap of deadlines.
         num_events_room: Events that fit in the log.
         arrives_by_clock: Whether arrival times are times of the server's clock.
@@ -88,6 +91,8 @@ class Snapshot:
     pool: NDArray[Any]
     tables: NDArray[np.int64]
     scheduled: NDArray[np.int32]
+    cohort: NDArray[Any]
+    growth: NDArray[np.int64]
     num_expiries_room: int
     num_events_room: int
     arrives_by_clock: bool
@@ -105,6 +110,7 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
     state = world.state.view(np.ndarray)[index].copy()
     count = int(state["next_row"]) if num_injected is None else num_injected
     requests = world.requests[index, :count].view(np.ndarray).copy()
+    cohort, growth = (one.view(np.ndarray).copy() for one in world.cohort(index))
     rows: dict[str, list[int]] = {}
     for part in ("admitted", "running"):
         records = world.live(index, part).view(np.ndarray)
@@ -120,6 +126,8 @@ def take_snapshot(world: World, index: int = 0, num_injected: int | None = None)
         pool=world.arrays.blocks[index].view(np.ndarray).copy(),
         tables=world.block_tables(index).copy(),
         scheduled=world.seats(index)["num_scheduled_tokens"].copy(),
+        cohort=cohort,
+        growth=growth,
         num_expiries_room=world.arrays.heaps.shape[1] - world.row_capacity,
         num_events_room=world.arrays.events.shape[1],
         arrives_by_clock=num_injected is None,
@@ -160,6 +168,7 @@ def check_invariants(
         _order,
         _front,
         _sums,
+        _cohort,
         _counters,
     ):
         rule(now)
@@ -346,6 +355,31 @@ def _sums(now: Snapshot) -> None:
     for name, expected in sums.items():
         given = float(now.state[name])
         _require(_close(given, expected), "sums", f"{name} is {given}, not {expected}")
+
+
+def _cohort(now: Snapshot) -> None:
+    state, seats = now.state, now.cohort
+    if len(seats) == 0:
+        return
+    given, size = int(state["cohort_tokens"]), int(state["block_size"])
+    outputs = seats["num_output_tokens"].astype(np.int64) + given
+    computed = seats["num_computed_tokens"].astype(np.int64) + given
+    tokens = seats["prompt_tokens"] + outputs
+    decodes = (outputs > 0) & (computed + 1 == tokens) & (seats["is_prefill_chunk"] == 0)
+    _require_all(decodes, "cohort", "a member does not decode")
+    computed += state["cohort_is_scheduled"]
+    places = (int(state["cohort_place"]) - computed) % size
+    growth = np.bincount(places, minlength=size)
+    _require_all(now.growth == growth, "cohort", "who needs blocks is miscounted")
+    left = seats["stop_at_tokens"] - outputs
+    sums = {
+        "cohort_context_tokens": int(tokens.sum()),
+        "cohort_left_tokens": int(left.sum()),
+        "cohort_ends_at_tokens": int(left.min()) + given,
+    }
+    for name, expected in sums.items():
+        number = int(state[name])
+        _require(number == expected, "cohort", f"{name} is {number}, not {expected}")
 
 
 def _counters(now: Snapshot) -> None:

@@ -203,6 +203,18 @@ class World:
         kernels.settle_seats(self.address, index)
         return self.arrays.seats[index, : int(self.state[index]["num_running"])]
 
+    def cohort(self, index: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the cohort as it lies in memory; see ``cohort.py``.
+
+        Returns:
+            Its seats, SEAT (cohort_size,), and the ring of who needs a block for each of the next
+            tokens, int64 (block_size,): views.
+        """
+        state = self.state[index]
+        first, size = int(state["seat_capacity"]), int(state["block_size"])
+        growth = self.arrays.scratch[index, first : first + size]
+        return self.arrays.seats[index, : int(state["cohort_size"])], growth
+
     def front(self, index: int) -> NDArray[Any]:
         """Return the best of the waiting requests in service order, WAITER (num_front,), copied."""
         return self.arrays.front[index][self.places(index)["cell"]]
