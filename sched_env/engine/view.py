@@ -140,7 +140,7 @@ def _arrange_waiting(state: Any, shown: int) -> None:
     slots, order, step = slots_in(state), order_of(state), 1.0 / state.num_waiting_slots
     if state.place_came_in:
         _move_down(state, shown)
-    for k in range(state.num_unmoved, shown):
+    for k in range(max(state.num_unmoved, 0), shown):
         slot = order[k].slot
         if slot > k:
             slots[k] = slots[slot]
