@@ -159,7 +159,7 @@ def step_out(state: Any, position: int) -> None:
 @compiled_part
 def _next_end(state: Any, left_out: int) -> int:
     """Return after how many tokens the first member ends, but for one."""
-    first = NO_LIMIT
+    first = int(NO_LIMIT)
     for i in range(state.cohort_size):
         if i != left_out:
             first = min(first, _ends_at_tokens(running_of(state)[i]))
