@@ -42,7 +42,7 @@ class Saved:
         """Go on from what :meth:`get_state` of an equal environment returned.
 
         Raises:
-            ConfigError: The state is that of another configuration or trace.
+            ConfigError: The state is that of another configuration, trace or version.
         """
         check_identity(state, self._identity)
         world = self._fitting_world(state)

@@ -67,7 +67,8 @@ class ServerEnv(Saved):
         """Go on from what :meth:`get_state` of an equal environment returned.
 
         Raises:
-            ConfigError: The state is that of another configuration or trace, or the cost is live.
+            ConfigError: The state is that of another configuration, trace or version, or the cost
+                is live.
         """
         self._refuse_live()
         super().set_state(state)

@@ -107,7 +107,7 @@ def set_warmup(
 def identity_of(
     config: ConfigModel, arrays: Mapping[str, NDArray[Any]], changing: Sequence[str]
 ) -> NDArray[np.uint8]:
-    """Return a digest of all that decides an episode but its seed, uint8 (16,).
+    """Return a digest of all that decides an episode but its seed, and of its layout, uint8 (16,).
 
     Args:
         config: The configuration. Names of traces do not count, what is in them does.
@@ -120,6 +120,7 @@ def identity_of(
     values["episode"] = {**values["episode"], "invalid_action": None}
     digest = hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16)
     for name, array in arrays.items():
+        digest.update(repr(array.dtype).encode())  # versions may lay out the same bytes otherwise
         if name not in changing:
             digest.update(array.tobytes())
     return np.frombuffer(digest.digest(), np.uint8)
@@ -143,15 +144,15 @@ def saved_state(
 
 
 def check_identity(saved: Any, identity: NDArray[np.uint8]) -> None:
-    """Refuse a state of another configuration or trace.
+    """Refuse a state of another configuration, trace or layout of records.
 
     Raises:
         ConfigError: It is such a state, or none at all.
     """
     if _saved_array(saved, _IDENTITY).tobytes() != identity.tobytes():
         raise ConfigError(
-            "the saved state is that of another configuration or trace: restore it into an "
-            "environment of the same configuration"
+            "the saved state is that of another configuration, trace or version of sched-env: "
+            "restore it into an environment of the same configuration and version"
         )
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from sched_env import ContinuousBatchingEnv, ContinuousBatchingVectorEnv
+from sched_env.config import EnvConfig
+from sched_env.env.state import check_identity, identity_of
 from sched_env.errors import ConfigError
 from tests.env.rollouts import assert_equal, legal_action, rollout
 
@@ -118,6 +120,26 @@ def test_states_of_another_configuration_are_refused(config: Any, config_with: A
         other.set_state(env.get_state())
 
 
+def test_states_of_another_layout_are_refused(config: Any) -> None:
+    world = ContinuousBatchingEnv(config).world
+    arrays = dict(world.arrays._asdict())
+    fields = dict(world.state.dtype.fields)
+    fields["clock_s"], fields["busy_s"] = fields["busy_s"], fields["clock_s"]
+    other = np.dtype(
+        {
+            "names": list(fields),
+            "formats": [field[0] for field in fields.values()],
+            "offsets": [field[1] for field in fields.values()],
+            "itemsize": world.state.dtype.itemsize,
+        }
+    )
+    swapped = {**arrays, "state": world.state.view(np.ndarray).view(other)}
+    here, there = (identity_of(EnvConfig(), one, list(one)) for one in (arrays, swapped))
+    assert here.tobytes() != there.tobytes()
+    with pytest.raises(ConfigError, match="version"):
+        check_identity({"configuration": there}, here)
+
+
 @pytest.mark.parametrize("kind", COPIES)
 def test_a_copy_goes_on_as_the_original_and_apart_from_it(config: Any, kind: str) -> None:
     env, mask = started(config)
@@ -211,7 +233,7 @@ def test_a_state_of_another_trace_is_refused_and_one_of_a_copied_trace_is_not(
         same = ContinuousBatchingEnv(config_with(episode={"load": None}))
         same.reset(seed=2)
         if is_other:
-            with pytest.raises(ConfigError, match="another configuration or trace"):
+            with pytest.raises(ConfigError, match="another configuration, trace or version"):
                 other.set_state(same.get_state())
         else:
             other.set_state(same.get_state())
