@@ -121,9 +121,13 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
             continue
         name, point = str(row["policy"]), (_number(row, GOODPUT), _number(row, WAIT))
         kinds[name] = kind
-        known = cells.setdefault(name, {})
-        if all(math.isfinite(one) for one in point):
-            known[tuple(row.get(part) for part in _CELL)] = point
+        known, cell = cells.setdefault(name, {}), _cell_of(row)
+        if cell in known:
+            raise SchedEnvError(f"{name} has two rows for {_told(cell)}: evaluate again")
+        known[cell] = point
+    for known in cells.values():
+        for cell in [one for one, point in known.items() if not all(map(math.isfinite, point))]:
+            del known[cell]
     if list(kinds.values()).count(TUNED) < 2 or NETWORK not in kinds.values():
         raise SchedEnvError(
             "the results hold no learned policy with two tuned ones to compare it with: "
@@ -137,6 +141,20 @@ def _points(rows: Sequence[Row]) -> tuple[Points, Points]:
     return learned, {name: one for name, one in points.items() if kinds[name] == TUNED}
 
 
+def _cell_of(row: Row) -> tuple[object, ...]:
+    """Return what tells a cell from others."""
+    cell = tuple(row.get(part) for part in _CELL)
+    if not all(isinstance(part, str | int | float | None) for part in cell):
+        raise SchedEnvError(f"{row['policy']} has a row for {_told(cell)}: evaluate again")
+    return cell
+
+
+def _told(cell: tuple[object, ...]) -> str:
+    """Return a cell in words."""
+    parts = zip(_CELL, cell, strict=True)
+    return ", ".join(f"{name} {part!r}" for name, part in parts if part is not None)
+
+
 def _number(row: Row, metric: str) -> float:
     """Return a metric of a row, NaN where it has none."""
     if metric not in row:
@@ -144,7 +162,10 @@ def _number(row: Row, metric: str) -> float:
     value = row[metric]
     if not isinstance(value, int | float | None):
         raise SchedEnvError(f"{metric} of {row['policy']} is {value!r}, no number: evaluate again")
-    return math.nan if value is None else float(value)
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _wait_at(goodput: float, points: Values) -> float:

@@ -132,5 +132,12 @@ def test_it_says_what_is_missing():
     plain = [{k: v for k, v in one.items() if k != "policy_kind"} for one in rows((0.9, 1.0))]
     with pytest.raises(SchedEnvError, match="two tuned ones"):
         compare_at_equal_goodput(plain)
+    some = rows((0.9, 1.0))
+    with pytest.raises(SchedEnvError, match=r"has two rows for .*seed 0"):
+        compare_at_equal_goodput([*some, {**some[0], "goodput_weighted": 0.1}])
+    with pytest.raises(SchedEnvError, match=r"a row for .*seed \[1\]"):
+        compare_at_equal_goodput([{**some[0], "seed": [1]}, *some[1:]])
+    (found,) = compare_at_equal_goodput([{**some[0], "goodput_weighted": 10**400}, *some[1:]])
+    assert found.shorter.num_values == 39
     with pytest.raises(ConfigError, match="give one folder"):
         main([])
