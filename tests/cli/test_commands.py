@@ -174,7 +174,7 @@ def test_bench_prints_speeds_and_ratios(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", *small, "--repeats", "1", "--seconds", "0.01", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     figures = json.loads(out.read_text())
-    units = ["steps"] * 8 + ["requests"] * 4 + ["iterations"] + ["decisions"] * 3
+    units = ["steps"] * 8 + ["requests"] * 4 + ["iterations"] + ["decisions"] * 4
     assert [one["unit"] for one in figures["speeds"]] == units
     for one in figures["speeds"]:
         assert one["per_s"] > 0
