@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from llvmlite import binding, ir
 from llvmlite.binding import Linkage
 from numba import types
+from numba.core import config
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
@@ -78,6 +79,23 @@ class _EntryLibrary(JITCodeLibrary):
         return self.name, "object", (self._get_compiled_object(), listed)
 
 
+class _RecordEntryLibrary(_EntryLibrary):
+    """The same of an entry whose loops go over records.
+
+    LLVM would make vectors of them, of numbers that lie apart: to gather those takes longer than
+    what is done with them.
+    """
+
+    def _optimize_final_module(self) -> None:
+        settings: Any = config
+        before = settings.LOOP_VECTORIZE
+        settings.LOOP_VECTORIZE = 0
+        try:
+            super()._optimize_final_module()
+        finally:
+            settings.LOOP_VECTORIZE = before
+
+
 class _Unprinted(tuple[Any, ...]):
     """Types of arguments. numba prints them for each pass, and records have hundreds of fields."""
 
@@ -88,11 +106,19 @@ class _Unprinted(tuple[Any, ...]):
 class EntryCompiler(Compiler):
     """Compiles one function into an entry."""
 
+    library = _EntryLibrary
+
     def compile_extra(self, func: Any) -> Any:
         """Compile a Python function."""
-        self.state.library = _EntryLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library = self.library(self.state.targetctx.codegen(), func.__qualname__)
         self.state.library.enable_object_caching()
         return super().compile_extra(func)
+
+
+class RecordEntryCompiler(EntryCompiler):
+    """Compiles one function into an entry whose loops go over records."""
+
+    library = _RecordEntryLibrary
 
 
 class PartCompiler(Compiler):

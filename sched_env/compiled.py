@@ -20,7 +20,13 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 
-from sched_env.code_parts import EntryCompiler, Part, PartCompiler, called_as_part
+from sched_env.code_parts import (
+    EntryCompiler,
+    Part,
+    PartCompiler,
+    RecordEntryCompiler,
+    called_as_part,
+)
 
 _COMPILES = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _PACKAGE = Path(__file__).resolve().parent
@@ -95,7 +101,8 @@ def cache_folder(folder: str = "engine") -> Path | None:
 def compiled(function: _F) -> _F:
     """Compile ``function`` on its first call from Python and cache it.
 
-    For compiled callers it is a part. ``NUMBA_DISABLE_JIT=1`` leaves it plain Python.
+    For compiled callers it is a part. Loops of an entry of the engine stay loops (see
+    ``code_parts.py``). ``NUMBA_DISABLE_JIT=1`` leaves the function plain Python.
     """
     return _entry(function)
 
@@ -113,8 +120,9 @@ def _entry(function: Any, **options: Any) -> Any:
 
 
 def _cached(function: Any, **options: Any) -> Any:
-    options["pipeline_class"] = EntryCompiler
-    place = cache_folder(_folder_of(function))
+    folder = _folder_of(function)
+    options["pipeline_class"] = RecordEntryCompiler if folder == "engine" else EntryCompiler
+    place = cache_folder(folder)
     if place is None:
         return _njit(function, **options)
     before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
