@@ -100,7 +100,7 @@ static void fill_place(Server *s, int64_t position, const Request *request, Key 
     place->whole_blocks = request->whole_blocks;
     place->moved_at_iteration = request->moved_at_iteration;
     place->density = request->density;
-    place->weight = request->weight;
+    waiter->weight = request->weight;
     place->arrival_time_s = request->arrival_time_s;
     place->slot = -1;
     waiter->arrival_time_s = request->arrival_time_s;

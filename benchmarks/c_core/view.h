@@ -87,8 +87,8 @@ ALWAYS_INLINE void copy_slot(Slot *slot, const Slot *kept)
 
 static double best_density(const Place *order, int64_t shown)
 {
-    double best = -10.0;
-    for (int64_t k = 0; k < shown; k++) best = max2(best, order[k].density);
+    float best = -10.0f;
+    for (int64_t k = 0; k < shown; k++) best = order[k].density > best ? order[k].density : best;
     return best;
 }
 
@@ -110,6 +110,7 @@ static void forget_view(Server *s, Place *order)
     s->num_unmoved = 0;
     s->viewed_at = s->observation_at;
     s->viewed_iteration = -1;
+    s->viewed_density = NAN;
     s->num_waiting_viewed = s->num_waiting_slots;
     s->num_running_viewed = s->num_running_slots;
 }
@@ -124,21 +125,27 @@ ALWAYS_INLINE void show_wait(double clock_s, Place *place, const Waiter *waiter,
     const double pace_s = waiter->allowed_s - (clock_s - waiter->first_token_s);
     const bool has_tokens = slot->resting.outputs > 0.0f;
     const double pace = rise(pace_s, 0.5);
-    place->is_urgent = times.slack_s < URGENT_S;
-    place->is_late = times.slack_s < 0.0;
+    place->urgent_weight = waiter->weight * (times.slack_s < URGENT_S);
+    place->late_weight = waiter->weight * (times.slack_s < 0.0);
     show_slack(times.slack_s, slot);
     slot->wait = rise(times.wait_s, 2.0);
     slot->is_late = !has_tokens & (times.wait_s > waiter->ttft_slo_s);
     slot->tpot_slack = has_tokens ? pace : 0.0;
 }
 
+ALWAYS_INLINE double gap(double density, double best)
+{
+    return max2(5.0 * (density - best), -20.0);
+}
+
 /* Show a waiting request that no slot shows yet. */
-static void show_waiter(const Server *s, Place *place, Slot *slot)
+static void show_waiter(const Server *s, Place *place, Slot *slot, double best)
 {
     const Waiter *waiter = &front_of(s)[place->cell];
     slot->present = 1.0f;
     slot->is_running = 0.0f;
     slot->resting = waiter->resting;
+    slot->density_gap = gap(place->density, best);
     slot->blocks_of_free = part_of_free(place->whole_blocks, s->free_blocks);
     show_wait(s->clock_s, place, waiter, slot);
 }
@@ -160,7 +167,7 @@ static void move_down(Server *s, Place *order, Slot *slots, int64_t shown)
 }
 
 /* Bring what the slots show of the first of the queue into the order that it has now. */
-static void arrange_waiting(Server *s, Place *order, Slot *slots, int64_t shown)
+static void arrange_waiting(Server *s, Place *order, Slot *slots, int64_t shown, double best)
 {
     const double step = 1.0 / (double)s->num_waiting_slots;
     if (s->place_came_in) move_down(s, order, slots, shown);
@@ -169,7 +176,7 @@ static void arrange_waiting(Server *s, Place *order, Slot *slots, int64_t shown)
         if (slot > k)
             copy_slot(&slots[k], &slots[slot]);
         else if (slot < 0)
-            show_waiter(s, &order[k], &slots[k]);
+            show_waiter(s, &order[k], &slots[k], best);
         order[k].slot = (int32_t)k;
         slots[k].rank = (double)k * step;
     }
@@ -198,15 +205,16 @@ static void view_waiting(
     Slot *slots = slots_in(s);
     const int8_t *mask = mask_of(s) + NUM_LEVELS;
     double urgent = 0.0, late = 0.0, first_s = s->clock_s;
-    arrange_waiting(s, order, slots, shown);
+    arrange_waiting(s, order, slots, shown, best);
     if (!stood_still) show_waits(s, order, slots, shown);
     if (s->free_blocks != s->viewed_free_blocks) show_parts_of_free(s, order, slots, shown);
+    if (best != s->viewed_density)
+        for (int64_t k = 0; k < shown; k++) slots[k].density_gap = gap(order[k].density, best);
     for (int64_t k = 0; k < shown; k++) {
         const Place *place = &order[k];
         slots[k].is_legal = mask[k];
-        slots[k].density_gap = max2(5.0 * (place->density - best), -20.0);
-        urgent += place->weight * place->is_urgent;
-        late += place->weight * place->is_late;
+        urgent += place->urgent_weight;
+        late += place->late_weight;
         first_s = min2(first_s, place->arrival_time_s);
     }
     for (int64_t k = shown; k < s->num_waiting_viewed; k++) slots[k] = EMPTY_SLOT;
@@ -312,11 +320,10 @@ static void view_running(Server *s, bool changed, double best, Globals *out)
         for (int64_t j = count; j < s->num_running_viewed; j++) slots[j] = EMPTY_SLOT;
         s->num_running_viewed = count;
     }
-    for (int64_t j = 0; j < count; j++) {
-        slots[j].is_legal = mask[j];
-        slots[j].density_gap =
-            min2(max2(5.0 * (slots[j].resting.density - best), -20.0), 0.0);
-    }
+    for (int64_t j = 0; j < count; j++) slots[j].is_legal = mask[j];
+    if (changed || best != s->viewed_density)
+        for (int64_t j = 0; j < count; j++)
+            slots[j].density_gap = min2(gap(slots[j].resting.density, best), 0.0);
 }
 
 /* ---- the server as a whole ---- */
@@ -374,6 +381,7 @@ static void view(Server *s)
     view_running(s, running_changed, best, out);
     view_budgets(s, out);
     view_queue(s, out);
+    s->viewed_density = best;
     s->viewed_clock_s = s->clock_s;
     s->viewed_iteration = s->iteration;
     s->viewed_free_blocks = s->free_blocks;

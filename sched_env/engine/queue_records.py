@@ -18,11 +18,10 @@ PLACE = np.dtype(
         ("moved_at_iteration", "i4"),
         ("density", "f4"),
         ("key", "f8"),  # that of its request, which mostly decides where another one goes
-        ("weight", "f8"),
         ("arrival_time_s", "f8"),
+        ("urgent_weight", "f8"),  # its weight where the slot shows that it is urgent, 0 elsewhere
+        ("late_weight", "f8"),
         ("slot", "i4"),  # of the observation that was written last; -1: it is shown in none
-        ("is_urgent", "i1"),  # as that slot shows it
-        ("is_late", "i1"),
     ],
     align=True,
 )
@@ -42,6 +41,7 @@ WAITER = in_whole_lines(
         ("second_key", "f8"),
         ("tie", "i8"),
         ("resting", RESTING),
+        ("weight", "f8"),
     ]
 )
 

@@ -409,6 +409,7 @@ _STATE: list[Any] = [
     ("viewed_at", "i8"),  # where it lies; 0: nowhere
     ("viewed_clock_s", "f8"),
     ("viewed_iteration", "i8"),
+    ("viewed_density", "f8"),  # the best one shown
     ("viewed_free_blocks", "i8"),
     ("num_waiting_viewed", "i8"),  # slots that are not empty
     ("num_running_viewed", "i8"),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.cohort import progress_of
@@ -49,6 +51,7 @@ def view(state: Any) -> None:
     _view_queue(state, out)
     if state.privileged:
         _view_future(state, future_in(state))
+    state.viewed_density = best
     state.viewed_clock_s = state.clock_s
     state.viewed_iteration = state.iteration
     state.viewed_free_blocks = state.free_blocks
@@ -74,6 +77,7 @@ def _forget_view(state: Any) -> None:
     state.num_unmoved = 0
     state.viewed_at = state.observation_at
     state.viewed_iteration = -1
+    state.viewed_density = math.nan
     state.num_waiting_viewed = state.num_waiting_slots
     state.num_running_viewed = state.num_running_slots
 
@@ -95,11 +99,11 @@ def _running_changed(state: Any) -> bool:
 
 @compiled_part
 def _best_density(state: Any) -> float:
-    best = -10.0
+    best = np.float32(-10.0)
     order = order_of(state)
     for k in range(min(state.num_front, state.num_waiting_slots)):
         best = max(best, order[k].density)
-    return best
+    return np.float64(best)
 
 
 @compiled_part
@@ -108,19 +112,19 @@ def _view_waiting(state: Any, best: float, out: Any) -> None:
     slots, mask, order = slots_in(state), mask_of(state), order_of(state)
     num_slots = state.num_waiting_slots
     shown = min(state.num_front, num_slots)
-    _arrange_waiting(state, shown)
+    _arrange_waiting(state, shown, best)
     if not _time_stood_still(state):
         _show_waits(state, shown)
     if state.free_blocks != state.viewed_free_blocks:
         _show_parts_of_free(state, shown)
+    if best != state.viewed_density:
+        _show_gaps(state, shown, best)
     urgent, late, first_s = 0.0, 0.0, state.clock_s
     for k in range(shown):
         place, slot = order[k], slots[k]
         slot.is_legal = mask[NUM_LEVELS + k]
-        slot.density_gap = max(5.0 * (place.density - best), -20.0)
-        # Products, for the processor cannot foresee who is late.
-        urgent += place.weight * place.is_urgent
-        late += place.weight * place.is_late
+        urgent += place.urgent_weight
+        late += place.late_weight
         first_s = min(first_s, place.arrival_time_s)
     for k in range(shown, state.num_waiting_viewed):
         _clear(slots[k])
@@ -131,7 +135,7 @@ def _view_waiting(state: Any, best: float, out: Any) -> None:
 
 
 @compiled_part
-def _arrange_waiting(state: Any, shown: int) -> None:
+def _arrange_waiting(state: Any, shown: int, best: float) -> None:
     """Bring what the slots show of the first of the queue into the order that it has now.
 
     Slots move up where requests left from before them, down where one came in; what moves up
@@ -145,7 +149,7 @@ def _arrange_waiting(state: Any, shown: int) -> None:
         if slot > k:
             slots[k] = slots[slot]
         elif slot < 0:
-            _show_waiter(state, order[k], slots[k])
+            _show_waiter(state, order[k], slots[k], best)
         order[k].slot = k
         slots[k].rank = k * step
     state.num_unmoved = state.front_size
@@ -168,12 +172,13 @@ def _move_down(state: Any, shown: int) -> None:
 
 
 @compiled_part
-def _show_waiter(state: Any, place: Any, slot: Any) -> None:
+def _show_waiter(state: Any, place: Any, slot: Any, best: float) -> None:
     """Show a waiting request that no slot shows yet."""
     waiter = front_of(state)[place.cell]
     slot.present = 1.0
     slot.is_running = 0.0
     slot.resting = waiter.resting
+    slot.density_gap = _gap(place.density, best)
     slot.blocks_of_free = _part_of_free(place.whole_blocks, state.free_blocks)
     _show_wait(state.clock_s, place, waiter, slot)
 
@@ -194,14 +199,28 @@ def _show_parts_of_free(state: Any, shown: int) -> None:
         slots[k].blocks_of_free = _part_of_free(order[k].whole_blocks, free_blocks)
 
 
+@compiled_part
+def _show_gaps(state: Any, shown: int, best: float) -> None:
+    """Show how far the densities of the first of the queue are from the best one."""
+    slots, order = slots_in(state), order_of(state)
+    for k in range(shown):
+        slots[k].density_gap = _gap(order[k].density, best)
+
+
+@compiled_part
+def _gap(density: float, best: float) -> float:
+    return max(5.0 * (density - best), -20.0)
+
+
 @compiled_inline
 def _show_wait(clock_s: float, place: Any, waiter: Any, slot: Any) -> None:
     """Show a waiting request as it is at the clock."""
     wait_s = clock_s - waiter.arrival_time_s
     pace_s = waiter.allowed_s - (clock_s - waiter.first_token_s)
     slack_s = _show_slack(wait_s, waiter, slot)
-    place.is_urgent = slack_s < _URGENT_S
-    place.is_late = slack_s < 0.0
+    # Products, for the processor cannot foresee who is late.
+    place.urgent_weight = waiter.weight * (slack_s < _URGENT_S)
+    place.late_weight = waiter.weight * (slack_s < 0.0)
     wait, pace = rises((wait_s, pace_s), (2.0, 0.5))
     has_tokens = slot.resting.outputs > 0.0
     slot.wait = wait
@@ -211,7 +230,7 @@ def _show_wait(clock_s: float, place: Any, waiter: Any, slot: Any) -> None:
 
 @compiled_part
 def _part_of_free(blocks: int, free_blocks: int) -> float:
-    return rise(blocks, free_blocks + 1.0)
+    return rise(float(blocks), free_blocks + 1.0)
 
 
 @compiled_part
@@ -220,7 +239,8 @@ def _view_running(state: Any, best: float, out: Any) -> None:
     slots, mask = slots_in(state), mask_of(state)
     first, num_slots = state.num_waiting_slots, state.num_running_slots
     count = min(state.num_running, num_slots)
-    if _running_changed(state):
+    has_changed = _running_changed(state)
+    if has_changed:
         _show_running(state, count)
         for j in range(count, state.num_running_viewed):
             _clear(slots[first + j])
@@ -229,9 +249,11 @@ def _view_running(state: Any, best: float, out: Any) -> None:
         out.running_decode = rise(predicted, 8192.0)
         out.decodes_at_risk = num_late * (1.0 / state.max_num_seqs)
     for j in range(count):
-        slot = slots[first + j]
-        slot.is_legal = mask[NUM_LEVELS + first + j]
-        slot.density_gap = min(max(5.0 * (slot.resting.density - best), -20.0), 0.0)
+        slots[first + j].is_legal = mask[NUM_LEVELS + first + j]
+    if has_changed or best != state.viewed_density:
+        for j in range(count):
+            slot = slots[first + j]
+            slot.density_gap = min(_gap(slot.resting.density, best), 0.0)
 
 
 @compiled_part

@@ -167,9 +167,9 @@ def _fill(state: Any, position: int, request: Any, key: float, second_key: float
         return
     place.moved_at_iteration = request.moved_at_iteration
     place.density = request.density
-    place.weight = request.weight
     place.arrival_time_s = request.arrival_time_s
     place.slot = -1
+    waiter.weight = request.weight
     waiter.arrival_time_s = request.arrival_time_s
     waiter.ttft_slo_s = request.ttft_slo_s
     waiter.lone_prefill_s = request.lone_prefill_s
