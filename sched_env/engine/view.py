@@ -15,6 +15,7 @@ import numpy as np
 from sched_env.compiled import compiled_inline, compiled_part
 from sched_env.engine.arrivals import arrival_time_s
 from sched_env.engine.cohort import progress_of
+from sched_env.engine.either import either
 from sched_env.engine.features import show_progress, show_rest
 from sched_env.engine.layout import NUM_LEVELS
 from sched_env.engine.ledger import next_step_s, paces, tpot_slack_s
@@ -224,8 +225,8 @@ def _show_wait(clock_s: float, place: Any, waiter: Any, slot: Any) -> None:
     wait, pace = rises((wait_s, pace_s), (2.0, 0.5))
     has_tokens = slot.resting.outputs > 0.0
     slot.wait = wait
-    slot.tpot_slack = pace if has_tokens else 0.0
-    slot.is_late = 0.0 if has_tokens else wait_s > waiter.ttft_slo_s
+    slot.tpot_slack = either(has_tokens, pace, 0.0)
+    slot.is_late = either(has_tokens, 0.0, wait_s > waiter.ttft_slo_s)
 
 
 @compiled_part
@@ -281,8 +282,8 @@ def _show_running(state: Any, count: int) -> None:
         wait, pace, of_free = rises((wait_s, pace_s, blocks), (2.0, 0.5, free_blocks + 1.0))
         has_tokens = outputs > 0
         slot.wait, slot.blocks_of_free = wait, of_free
-        slot.tpot_slack = pace if has_tokens else 0.0
-        slot.is_late = 0.0 if has_tokens else wait_s > request.ttft_slo_s
+        slot.tpot_slack = either(has_tokens, pace, 0.0)
+        slot.is_late = either(has_tokens, 0.0, wait_s > request.ttft_slo_s)
 
 
 @compiled_inline
