@@ -349,14 +349,13 @@ def _view_budgets(state: Any, out: Any) -> None:
 
 @compiled_part
 def _view_queue(state: Any, out: Any) -> None:
-    beyond = max(state.num_waiting - state.num_waiting_slots, 0)
-    out.waiting = rise(state.num_waiting, 16.0)
-    out.beyond_slots = rise(beyond, 16.0)
-    out.waiting_weight = rise(max(state.waiting_weight, 0.0), 16.0)
-    out.waiting_prefill = rise(max(state.waiting_prefill_tokens, 0.0), 8192.0)
-    out.waiting_decode = rise(max(state.waiting_decode_tokens, 0.0), 8192.0)
-    out.fitting = rise(state.num_fitting, 4.0)
-    out.arrival_rate = rise(state.arrival_rate_rps, 5.0)
+    beyond = float(max(state.num_waiting - state.num_waiting_slots, 0))
+    fitting, weight = float(state.num_fitting), max(state.waiting_weight, 0.0)
+    shown = rises((float(state.num_waiting), beyond, weight, fitting), (16.0, 16.0, 16.0, 4.0))
+    out.waiting, out.beyond_slots, out.waiting_weight, out.fitting = shown
+    prefill, decode = max(state.waiting_prefill_tokens, 0.0), max(state.waiting_decode_tokens, 0.0)
+    shown = rises((prefill, decode, state.arrival_rate_rps), (8192.0, 8192.0, 5.0))
+    out.waiting_prefill, out.waiting_decode, out.arrival_rate = shown
 
 
 @compiled_part
