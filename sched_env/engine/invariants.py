@@ -331,11 +331,9 @@ def _front(now: Snapshot) -> None:
     _require_all(now.places["whole_blocks"] == blocks, "front", "another number of blocks")
     _require_all(now.places["key"] == now.front["key"], "front", "another key")
     if now.state["num_waiting_slots"] > 0:
-        for name in ("arrival_time_s", "ttft_slo_s", "lone_prefill_s"):
+        for name in ("arrival_time_s", "ttft_slo_s", "lone_prefill_s", "weight"):
             _require_all(now.front[name] == requests[name], "front", f"another {name}")
-        for name in ("arrival_time_s", "weight"):
-            _require_all(now.places[name] == requests[name], "front", f"another {name}")
-        for name in ("moved_at_iteration", "density"):
+        for name in ("arrival_time_s", "moved_at_iteration", "density"):
             _require_all(now.places[name] == requests[name], "front", f"another {name}")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine.world import World
 from sched_env.metrics import latency
 from sched_env.metrics.fairness import STARVATION_S, jain_index, share_kept
-from sched_env.metrics.request_times import E2EL, QUEUE_WAIT, SLOWDOWN, TPOT, TTFT, request_times
+from sched_env.metrics.request_times import E2EL, QUEUE_WAIT, SLOWDOWN, TPOT, TTFT, known_times
 
 SUCCESS_GOODPUT = 0.9
 """An episode succeeds (``is_success``) from this weighted goodput on."""
@@ -82,14 +81,13 @@ _PERCENTILES: tuple[tuple[str, int, int], ...] = (
 
 def _latencies(requests: NDArray[Any]) -> dict[str, float]:
     """Return the figures of those requests, REQUEST (n,), that have ended."""
-    times = request_times(requests)[:, ~np.isnan(requests["finish_s"])]
-    kept = share_kept(times[SLOWDOWN])
-    times.sort(axis=1)  # NaN last
-    num_known = times.shape[1] - np.isnan(times).sum(axis=1)
-    known = [row[:count] for row, count in zip(times, num_known.tolist(), strict=True)]
+    known = known_times(requests)
+    for row in (QUEUE_WAIT, TTFT, TPOT, E2EL):
+        known[row].sort()
     figures = {"mean_queue_wait_ms": 1e3 * latency.mean(known[QUEUE_WAIT])}
     for name, row, percent in _PERCENTILES:
         figures[name] = 1e3 * latency.percentile_of(known[row], percent)
-    figures["num_starved"] = int((known[QUEUE_WAIT] > STARVATION_S).sum())
+    waits_s, kept = known[QUEUE_WAIT], share_kept(known[SLOWDOWN])
+    figures["num_starved"] = len(waits_s) - int(waits_s.searchsorted(STARVATION_S, "right"))
     figures["jain_fairness"] = jain_index(kept) if kept.size else 1.0
     return figures

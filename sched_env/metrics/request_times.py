@@ -71,17 +71,39 @@ def _slowdown(request: Any) -> float:
     return _e2el_s(request) / _promised_e2el_s(request)
 
 
+@compiled_part
+def _times_of(request: Any) -> tuple[float, float, float, float, float]:
+    """Return what the times of a request come to, in the order of the rows."""
+    queue_wait_s = request.first_scheduled_s - request.arrival_time_s
+    ttft_s = request.first_token_s - request.arrival_time_s
+    return queue_wait_s, ttft_s, _tpot_s(request), _e2el_s(request), _slowdown(request)
+
+
 @compiled
 def _read_times(address: int, times: npt.NDArray[np.float64]) -> None:
     """Fill ``times`` (5, n) from the n requests that lie at an address."""
     requests = requests_at(address, times.shape[1])
     for i in range(times.shape[1]):
-        request = requests[i]
-        times[QUEUE_WAIT, i] = request.first_scheduled_s - request.arrival_time_s
-        times[TTFT, i] = request.first_token_s - request.arrival_time_s
-        times[TPOT, i] = _tpot_s(request)
-        times[E2EL, i] = _e2el_s(request)
-        times[SLOWDOWN, i] = _slowdown(request)
+        for row, time_s in enumerate(_times_of(requests[i])):
+            times[row, i] = time_s
+
+
+@compiled
+def _read_known_times(
+    address: int, times: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
+) -> None:
+    """Fill each row of ``times`` (5, n) from its beginning with what is known of ended requests.
+
+    They are among the n that lie at an address. ``counts`` (5,) is how many are known by row.
+    """
+    requests = requests_at(address, times.shape[1])
+    counts[:] = 0
+    for i in range(times.shape[1]):
+        if math.isnan(requests[i].finish_s):
+            continue
+        for row, time_s in enumerate(_times_of(requests[i])):
+            times[row, counts[row]] = time_s
+            counts[row] += not math.isnan(time_s)
 
 
 def request_times(requests: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
@@ -90,9 +112,26 @@ def request_times(requests: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
     Args:
         requests: REQUEST (n,).
     """
-    table = np.ascontiguousarray(requests)
-    if table.dtype.names != REQUEST.names:
-        raise TypeError(f"requests are {table.dtype}: give an outcome table, REQUEST (n,)")
+    table = _outcome_table(requests)
     times = np.empty((_NUM_ROWS, len(table)))
     _read_times(table.ctypes.data, times)
     return times
+
+
+def known_times(requests: npt.NDArray[np.void]) -> list[npt.NDArray[np.float64]]:
+    """Return of those requests that have ended what is known, a row of :func:`request_times` each.
+
+    Args:
+        requests: REQUEST (n,).
+    """
+    table = _outcome_table(requests)
+    times, counts = np.empty((_NUM_ROWS, len(table))), np.empty(_NUM_ROWS, np.int64)
+    _read_known_times(table.ctypes.data, times, counts)
+    return [row[:count] for row, count in zip(times, counts.tolist(), strict=True)]
+
+
+def _outcome_table(requests: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    table = np.ascontiguousarray(requests)
+    if table.dtype.names != REQUEST.names:
+        raise TypeError(f"requests are {table.dtype}: give an outcome table, REQUEST (n,)")
+    return table
