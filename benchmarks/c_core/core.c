@@ -352,7 +352,7 @@ int64_t step_batch(int64_t address, int64_t first, int64_t end, const int64_t *a
         results[n + i] = elapsed_s;
         results[2 * n + i] = elapsed_s > 0.0 ? exp(-elapsed_s / s->discount_time_s) : 1.0;
         results[3 * n + i] = s->terminated;
-        results[4 * n + i] = s->truncated;
+        results[4 * n + i] = s->truncated && !s->terminated;
         results[5 * n + i] = (double)s->invalid_actions;
         ended += s->terminated || s->truncated;
     }

@@ -105,7 +105,7 @@ def step_batch(
     """Take one decision in each machine; return how many episodes ended.
 
     ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
-    elapsed steps, discount, terminated, truncated, illegal actions.
+    elapsed steps, discount, terminated, truncated (and not terminated), illegal actions.
     """
     ended = 0
     for index in range(states.size):
@@ -117,7 +117,7 @@ def step_batch(
         results[1, index] = elapsed
         results[2, index] = state.discount**elapsed
         results[3, index] = state.terminated
-        results[4, index] = state.truncated
+        results[4, index] = state.truncated and not state.terminated
         results[5, index] = state.invalid_actions
         if state.terminated or state.truncated:
             ended += 1

@@ -68,7 +68,7 @@ def step_batch(
     """Take one decision in each server from ``first`` to ``end - 1``; return how many ended.
 
     ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
-    elapsed seconds, discount, terminated, truncated, illegal actions.
+    elapsed seconds, discount, terminated, truncated (and not terminated), illegal actions.
     """
     memory = memory_at(address)
     key, outputs = _key_of(memory), outputs_of(observations, masks)
@@ -121,7 +121,7 @@ def _report(state: Any, results: Any, count: int, index: int) -> int:
     results[count + index] = elapsed_s
     results[2 * count + index] = discount
     results[3 * count + index] = state.terminated
-    results[4 * count + index] = state.truncated
+    results[4 * count + index] = state.truncated and not state.terminated
     results[5 * count + index] = state.invalid_actions
     return 1 if state.terminated or state.truncated else 0
 

@@ -157,8 +157,7 @@ class NativeEnv(Saved, gym.Env[NDArray[np.float32], np.int64]):
             info.update(self._episode_info())
         if self.render_mode == "human":
             print(self._draw_text())
-        is_over = terminated > 0
-        return observation, reward, is_over, truncated > 0 and not is_over, info
+        return observation, reward, terminated > 0, truncated > 0, info
 
     def render(self) -> Any:
         """Return a text screen (``ansi``), a picture uint8 (h, w, 3) (``rgb_array``), or print.

@@ -210,8 +210,12 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         if self._raises:
             refuse_illegal(chosen, self._masks, ~restarted, self._action_name)
         num_over = self._world.step(chosen, self._observations, self._masks, self._results)
-        if num_over or self._limit:
-            self._settle_ends(restarted)
+        if num_over and restarted.any():
+            self._restart(restarted)
+            self._results[:, restarted] = 0.0
+            self._results[_DISCOUNT, restarted] = 1.0
+        if self._limit:
+            self._apply_limit(restarted)
         self._flags[:] = self._results[_TERMINATED:]
         if not (num_over or self._limit):
             return self._outcome()
@@ -219,23 +223,12 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         outcome = self._outcome()
         return self._end_episodes(outcome) if self._ended.any() else outcome
 
-    def _settle_ends(self, restarted: NDArray[np.bool_]) -> None:
-        """Start the episodes that are due, and say of an end whether it is one by time."""
-        results = self._results
-        if restarted.any():
-            self._restart(restarted)
-            results[:, restarted] = 0.0
-            results[_DISCOUNT, restarted] = 1.0
-        if self._limit:
-            self._apply_limit(restarted)
-        results[_TRUNCATED, results[_TERMINATED] > 0] = 0.0
-
     def _apply_limit(self, restarted: NDArray[np.bool_]) -> None:
         """Truncate the episodes that have taken ``max_episode_steps`` decisions."""
-        state = self._world.state
+        state, results = self._world.state, self._results
         late = (state["decisions"] >= self._limit) & ~restarted
         state["truncated"][late] = 1
-        self._results[_TRUNCATED, late] = 1.0
+        results[_TRUNCATED, late & (results[_TERMINATED] == 0.0)] = 1.0
 
     def _restart(self, chosen: NDArray[np.bool_]) -> None:
         self._world.state["episode"][chosen] += 1
@@ -265,14 +258,16 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         return observations, rewards, terminated, truncated, infos
 
     def _metrics_of(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
-        where = np.flatnonzero(ended)
-        rows = [self._episode_info(index) for index in where.tolist()]
-        table = np.zeros((len(rows[0]), self.num_envs))
-        table[:, where] = np.array([list(row.values()) for row in rows], np.float64).T
-        metrics: dict[str, Any] = {}
-        for name, values in zip(rows[0], table, strict=True):
-            metrics[name] = values.astype(np.bool_) if name == "is_success" else values
-            metrics[f"_{name}"] = ended
+        told: dict[str, Any] = {}
+        table = np.zeros((0, self.num_envs))
+        for index in np.flatnonzero(ended).tolist():
+            told = self._episode_info(index)
+            if not len(table):
+                table = np.zeros((len(told), self.num_envs))
+            table[:, index] = list(told.values())
+        metrics = dict(zip(told, table, strict=True))
+        metrics["is_success"] = metrics["is_success"].astype(np.bool_)
+        metrics.update(dict.fromkeys([f"_{name}" for name in told], ended))
         return metrics
 
     def _outcome(self) -> StepOutcome:
