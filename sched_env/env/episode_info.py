@@ -4,15 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from sched_env.compiled import compiled, compiled_part
+from sched_env.engine.memory import memory_at, server_of
 from sched_env.engine.world import World
-from sched_env.metrics import latency
-from sched_env.metrics.fairness import STARVATION_S, jain_index, share_kept
+from sched_env.metrics import fairness, latency
 from sched_env.metrics.request_times import E2EL, QUEUE_WAIT, SLOWDOWN, TPOT, TTFT, known_times
 
 SUCCESS_GOODPUT = 0.9
 """An episode succeeds (``is_success``) from this weighted goodput on."""
+
+_NAMES = (
+    "num_arrived",
+    "num_injected",
+    "num_finished",
+    "num_rejected",
+    "num_timed_out",
+    "num_preemptions",
+    "num_decisions",
+    "goodput_weighted",
+    "slo_attainment",
+    "request_goodput",
+    "output_throughput",
+    "total_token_throughput",
+    "batch_tokens_mean",
+    "kv_cache_usage_mean",
+    "makespan_s",
+    "load",
+    "is_success",
+    "mean_queue_wait_ms",
+    "p95_queue_wait_ms",
+    "p50_ttft_ms",
+    "p99_ttft_ms",
+    "p99_tpot_ms",
+    "p99_e2el_ms",
+    "num_starved",
+    "jain_fairness",
+)
+_STARVATION_S = fairness.STARVATION_S
+
+_mean: Any = compiled_part(latency.mean)
+_percentile_of: Any = compiled_part(latency.percentile_of)
+_share_kept: Any = compiled_part(fairness.share_kept)
+_jain_index: Any = compiled_part(fairness.jain_index)
 
 
 def episode_info(world: World, index: int) -> dict[str, Any]:
@@ -22,72 +58,54 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
     leaves others behind, which would otherwise count as missed. It runs once an episode, so it
     reads the core's counters where they say the same as the table of requests.
     """
-    counts = dict(zip(_COUNTERS, world.state[_COUNTERS][index].tolist(), strict=True))
-    settled = counts["num_met"] + counts["num_missed"]
-    weight = counts["weight_met"] + counts["weight_missed"]
-    clock_s, busy_s = max(counts["clock_s"], 1e-9), max(counts["busy_s"], 1e-9)
-    tokens = counts["num_computed_tokens"]
-    goodput_weighted = counts["weight_met"] / weight if weight else 1.0
-    return {
-        "num_arrived": counts["next_row"],
-        "num_injected": settled,
-        "num_finished": counts["num_finished"],
-        "num_rejected": counts["num_rejected"],
-        "num_timed_out": counts["num_timed_out"],
-        "num_preemptions": counts["num_preemptions"],
-        "num_decisions": counts["decisions"],
-        "goodput_weighted": goodput_weighted,
-        "slo_attainment": counts["num_met"] / settled if settled else 1.0,
-        "request_goodput": counts["num_met"] / clock_s,
-        "output_throughput": counts["num_output_tokens"] / clock_s,
-        "total_token_throughput": tokens / clock_s,
-        "batch_tokens_mean": tokens / max(counts["iteration"], 1),
-        "kv_cache_usage_mean": counts["kv_block_seconds"] / busy_s / counts["num_blocks"],
-        "makespan_s": clock_s,
-        "load": counts["load"],
-        "is_success": goodput_weighted >= SUCCESS_GOODPUT,
-        **_latencies(world.requests[index, : counts["next_row"]]),
-    }
-
-
-_COUNTERS: list[str] = [
-    "next_row",
-    "num_finished",
-    "num_rejected",
-    "num_timed_out",
-    "num_preemptions",
-    "num_met",
-    "num_missed",
-    "weight_met",
-    "weight_missed",
-    "num_computed_tokens",
-    "num_output_tokens",
-    "kv_block_seconds",
-    "busy_s",
-    "clock_s",
-    "iteration",
-    "decisions",
-    "load",
-    "num_blocks",
-]
-_PERCENTILES: tuple[tuple[str, int, int], ...] = (
-    ("p95_queue_wait_ms", QUEUE_WAIT, 95),
-    ("p50_ttft_ms", TTFT, 50),
-    ("p99_ttft_ms", TTFT, 99),
-    ("p99_tpot_ms", TPOT, 99),
-    ("p99_e2el_ms", E2EL, 99),
-)
-
-
-def _latencies(requests: NDArray[Any]) -> dict[str, float]:
-    """Return the figures of those requests, REQUEST (n,), that have ended."""
-    known = known_times(requests)
+    num_arrived = int(world.state["next_row"][index])
+    times, counts = known_times(world.requests[index, :num_arrived])
     for row in (QUEUE_WAIT, TTFT, TPOT, E2EL):
-        known[row].sort()
-    figures = {"mean_queue_wait_ms": 1e3 * latency.mean(known[QUEUE_WAIT])}
-    for name, row, percent in _PERCENTILES:
-        figures[name] = 1e3 * latency.percentile_of(known[row], percent)
-    waits_s, kept = known[QUEUE_WAIT], share_kept(known[SLOWDOWN])
-    figures["num_starved"] = len(waits_s) - int(waits_s.searchsorted(STARVATION_S, "right"))
-    figures["jain_fairness"] = jain_index(kept) if kept.size else 1.0
-    return figures
+        times[row, : counts[row]].sort()
+    return dict(zip(_NAMES, _figures(world.address, index, times, counts), strict=True))
+
+
+@compiled
+def _figures(
+    address: int, index: int, times: NDArray[np.float64], counts: NDArray[np.int64]
+) -> tuple[Any, ...]:
+    """Return the metrics of server ``index`` of a world, in the order of their names.
+
+    ``times`` and ``counts`` are what :func:`known_times` told of its requests, rows in order.
+    """
+    state = server_of(memory_at(address), index)
+    settled = state.num_met + state.num_missed
+    weight = state.weight_met + state.weight_missed
+    clock_s, busy_s = max(state.clock_s, 1e-9), max(state.busy_s, 1e-9)
+    tokens = state.num_computed_tokens
+    goodput_weighted = state.weight_met / weight if weight > 0.0 else 1.0
+    queue_wait_s, ttft_s = times[QUEUE_WAIT, : counts[QUEUE_WAIT]], times[TTFT, : counts[TTFT]]
+    tpot_s, e2el_s = times[TPOT, : counts[TPOT]], times[E2EL, : counts[E2EL]]
+    kept = _share_kept(times[SLOWDOWN, : counts[SLOWDOWN]])
+    return (
+        state.next_row,
+        settled,
+        state.num_finished,
+        state.num_rejected,
+        state.num_timed_out,
+        state.num_preemptions,
+        state.decisions,
+        goodput_weighted,
+        state.num_met / settled if settled > 0 else 1.0,
+        state.num_met / clock_s,
+        state.num_output_tokens / clock_s,
+        tokens / clock_s,
+        tokens / max(state.iteration, 1),
+        state.kv_block_seconds / busy_s / state.num_blocks,
+        clock_s,
+        state.load,
+        goodput_weighted >= SUCCESS_GOODPUT,
+        1e3 * _mean(queue_wait_s),
+        1e3 * _percentile_of(queue_wait_s, 95.0),
+        1e3 * _percentile_of(ttft_s, 50.0),
+        1e3 * _percentile_of(ttft_s, 99.0),
+        1e3 * _percentile_of(tpot_s, 99.0),
+        1e3 * _percentile_of(e2el_s, 99.0),
+        counts[QUEUE_WAIT] - np.searchsorted(queue_wait_s, _STARVATION_S, "right"),
+        _jain_index(kept) if kept.size > 0 else 1.0,
+    )

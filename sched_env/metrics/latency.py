@@ -75,7 +75,7 @@ def mean(values: npt.ArrayLike) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
-    return float(np.add.reduce(known)) / known.size if known.size else float("nan")
+    return float(known.sum()) / known.size if known.size else float("nan")
 
 
 def latency_statistics(name: str, values_s: npt.ArrayLike) -> dict[str, float]:

@@ -118,16 +118,22 @@ def request_times(requests: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
     return times
 
 
-def known_times(requests: npt.NDArray[np.void]) -> list[npt.NDArray[np.float64]]:
-    """Return of those requests that have ended what is known, a row of :func:`request_times` each.
+def known_times(
+    requests: npt.NDArray[np.void],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return what is known of those requests that have ended.
 
     Args:
         requests: REQUEST (n,).
+
+    Returns:
+        The rows of :func:`request_times` (5, n), each filled from its beginning with what is
+        known, and how many that is by row (5,).
     """
     table = _outcome_table(requests)
     times, counts = np.empty((_NUM_ROWS, len(table))), np.empty(_NUM_ROWS, np.int64)
     _read_known_times(table.ctypes.data, times, counts)
-    return [row[:count] for row, count in zip(times, counts.tolist(), strict=True)]
+    return times, counts
 
 
 def _outcome_table(requests: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
