@@ -31,7 +31,7 @@ from sched_env.code_parts import (
 _COMPILES = not numba.config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
 _PACKAGE = Path(__file__).resolve().parent
 _CORE_FOLDERS = ("engine", "cost", "workload")
-_CALLED_FROM = {"simulator": ("policy",), "env": ("metrics",)}  # folders beyond the core whose kernels a folder calls
+_CALLED_FROM = {"simulator": ("policy",), "env": ("metrics",)}  # beyond the core
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

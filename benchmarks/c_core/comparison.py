@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from c_core import library
 from sched_env.engine import kernels
+from sched_env.engine.outlet import TERMINATED, TRUNCATED
 from sched_env.engine.world import World
 
-_TERMINATED, _TRUNCATED = 3, 4
 _CHANGING = ("requests", "seats", "front", "order", "heaps", "scratch")
 _BUFFERS = ("observations", "masks", "results")
 _ADDRESS = "_at"  # how fields end that say where a world's own arrays lie
@@ -113,15 +113,16 @@ class Lockstep:
         (world, twin), (ours, theirs) = self._worlds, self._buffers
         for number in range(num_steps):
             actions = self._actions(ours[1])
-            ended = kernels.step_batch(world.address, 0, world.num_servers, actions, *ours)
-            if ended != library.step(twin, actions, *theirs):
-                raise DifferenceError(f"step {number}: the number of ended episodes")
+            num_flags = kernels.step_batch(world.address, 0, world.num_servers, actions, *ours)
+            if num_flags != library.step(twin, actions, *theirs):
+                raise DifferenceError(f"step {number}: the number of flags")
             self._compare_buffers(f"step {number}")
-            if ended or number % compare_all_every == 0:
+            ended = (ours[2][TERMINATED] > 0) | (ours[2][TRUNCATED] > 0)
+            if ended.any() or number % compare_all_every == 0:
                 self._compare(f"step {number}")
-            if ended:
-                self.num_ended += ended
-                self._restart((ours[2][_TERMINATED] > 0) | (ours[2][_TRUNCATED] > 0))
+            if ended.any():
+                self.num_ended += int(ended.sum())
+                self._restart(ended)
         self._compare("at the end")
 
     def _actions(self, masks: NDArray[np.int8]) -> NDArray[np.int64]:

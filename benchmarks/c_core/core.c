@@ -330,7 +330,7 @@ ALWAYS_INLINE Server *aimed(const Memory *m, int64_t index, void *observations, 
     return s;
 }
 
-/* Take one decision in each server from ``first`` to ``end - 1``; return how many ended, or -1
+/* Take one decision in each server from ``first`` to ``end - 1``; return how many flags it set, or -1
  * where the scheduler would have to preempt by itself, which this code does not know.
  *
  * observations: float (N, size); masks: int8 (N, num_actions); results: double (6, N).
@@ -342,19 +342,20 @@ int64_t step_batch(int64_t address, int64_t first, int64_t end, const int64_t *a
     const Memory *m = (const Memory *)(intptr_t)address;
     const KeyFunction key_of = (KeyFunction)(intptr_t)m->key_jit_at;
     const int64_t n = m->num_servers;
-    int64_t ended = 0;
+    int64_t num_flags = 0;
     for (int64_t i = first; i < end; i++) {
         Server *s = aimed(m, i, observations, size, masks, num_actions);
         if (UNLIKELY(!step(s, key_of, actions[i]))) return -1;
         view(s);
+        const bool truncated = s->truncated && !s->terminated;
         const double elapsed_s = s->clock_s - s->step_start_s;
         results[i] = s->reward;
         results[n + i] = elapsed_s;
         results[2 * n + i] = elapsed_s > 0.0 ? exp(-elapsed_s / s->discount_time_s) : 1.0;
         results[3 * n + i] = s->terminated;
-        results[4 * n + i] = s->truncated && !s->terminated;
+        results[4 * n + i] = truncated;
         results[5 * n + i] = (double)s->invalid_actions;
-        ended += s->terminated || s->truncated;
+        num_flags += s->terminated + truncated + s->invalid_actions;
     }
-    return ended;
+    return num_flags;
 }

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from c_core import library
 from sched_env.cli.speed import draw_legal
 from sched_env.engine import kernels
+from sched_env.engine.outlet import TERMINATED, TRUNCATED
 from sched_env.engine.world import World
 
-_TERMINATED, _TRUNCATED = 3, 4
 _STEP_SIGNATURE = types.int64(
     types.int64,
     types.int64,
@@ -91,10 +91,10 @@ def _drive(
                 masks.shape[1],
                 results.ctypes.data,
             )
-            ended = _call_c(step_at, numbers)
+            num_flags = _call_c(step_at, numbers)
         else:
-            ended = step(address, 0, count, actions, observations, masks, results)
-        if ended != 0:
+            num_flags = step(address, 0, count, actions, observations, masks, results)
+        if num_flags != 0:
             break
     return place
 
@@ -150,7 +150,7 @@ class Driver:
 
     def _restart(self) -> None:
         observations, masks, results = self._buffers
-        over = (results[_TERMINATED] > 0) | (results[_TRUNCATED] > 0)
+        over = (results[TERMINATED] > 0) | (results[TRUNCATED] > 0)
         if over.any():
             self._world.state["episode"][over] += 1
             self._world.reset(observations, masks, chosen=over)

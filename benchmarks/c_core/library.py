@@ -118,7 +118,7 @@ def step(
     masks: NDArray[Any],
     results: NDArray[Any],
 ) -> int:
-    """Take one decision in each server, as ``World.step`` does; return how many ended.
+    """Take one decision in each server, as ``World.step`` does; return how many flags it set.
 
     Args:
         world: What :func:`check_world` lets pass.
@@ -130,7 +130,7 @@ def step(
     Raises:
         RuntimeError: The scheduler would have preempted by itself, which decisions rule out.
     """
-    ended = core().step_batch(
+    num_flags = core().step_batch(
         world.address,
         0,
         world.num_servers,
@@ -141,6 +141,6 @@ def step(
         masks.shape[1],
         results.ctypes.data,
     )
-    if ended < 0:
+    if num_flags < 0:
         raise RuntimeError("the scheduler would have preempted by itself")
-    return ended
+    return num_flags

@@ -25,7 +25,7 @@ class Crew:
         self._others = ThreadPoolExecutor(num_threads - 1)
 
     def step(self, address: int, num_servers: int, buffers: tuple[Any, Any, Any, Any]) -> int:
-        """Take one decision in each server of a world; return how many episodes ended.
+        """Take one decision in each server of a world; return how many flags it set.
 
         Args:
             address: Where the world lies.
@@ -37,8 +37,8 @@ class Crew:
             self._others.submit(kernels.step_batch, address, first, end, *buffers)
             for first, end in itertools.pairwise(edges[1:])
         ]
-        ended = kernels.step_batch(address, 0, edges[1], *buffers)
-        return ended + sum(one.result() for one in waited)
+        num_flags = kernels.step_batch(address, 0, edges[1], *buffers)
+        return num_flags + sum(one.result() for one in waited)
 
     def __reduce__(self) -> tuple[type[Crew], tuple[int]]:
         """Let a copy or a pickle start threads of its own."""

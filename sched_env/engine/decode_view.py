@@ -102,26 +102,27 @@ def step_batch(
     masks: Any,
     results: Any,
 ) -> int:
-    """Take one decision in each machine; return how many episodes ended.
+    """Take one decision in each machine; return how many flags it set.
 
     ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
-    elapsed steps, discount, terminated, truncated (and not terminated), illegal actions.
+    elapsed steps, discount, and the flags: terminated, truncated (and not terminated), illegal
+    action.
     """
-    ended = 0
+    num_flags = 0
     for index in range(states.size):
         state = states[index]
         episode.act(state, requests[index], slots[index], masks[index], actions[index])
         view(state, requests[index], slots[index], observations[index], masks[index])
+        truncated = state.truncated and not state.terminated
         elapsed = state.clock - state.step_start
         results[0, index] = state.reward
         results[1, index] = elapsed
         results[2, index] = state.discount**elapsed
         results[3, index] = state.terminated
-        results[4, index] = state.truncated and not state.terminated
+        results[4, index] = truncated
         results[5, index] = state.invalid_actions
-        if state.terminated or state.truncated:
-            ended += 1
-    return ended
+        num_flags += state.terminated + truncated + state.invalid_actions
+    return num_flags
 
 
 @compiled

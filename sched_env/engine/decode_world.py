@@ -94,7 +94,7 @@ class DecodeWorld:
         masks: NDArray[np.int8],
         results: NDArray[np.float64],
     ) -> int:
-        """Take one decision in each machine, into the given buffers; return how many ended."""
+        """Take one decision in each machine, into the buffers; return how many flags it set."""
         state, requests, slots, _ = self.arrays
         return kernels.step_batch(state, requests, slots, actions, observations, masks, results)
 

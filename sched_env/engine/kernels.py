@@ -65,22 +65,23 @@ def step_batch(
     masks: NDArray[Any],
     results: NDArray[Any],
 ) -> int:
-    """Take one decision in each server from ``first`` to ``end - 1``; return how many ended.
+    """Take one decision in each server from ``first`` to ``end - 1``; return how many flags it set.
 
     ``masks`` holds the legal actions before and after. ``results`` is float64 (6, N): reward,
-    elapsed seconds, discount, terminated, truncated (and not terminated), illegal actions.
+    elapsed seconds, discount, and the flags: terminated, truncated (and not terminated), illegal
+    action.
     """
     memory = memory_at(address)
     key, outputs = _key_of(memory), outputs_of(observations, masks)
     told = results_at(results.ctypes.data, memory.num_servers)
-    ended = 0
+    num_flags = 0
     for index in range(first, end):
         state = server_of(memory, index)
         aim_outputs(state, outputs, index)
         decide.step(state, key, actions[index])
         _show(state)
-        ended += _report(state, told, memory.num_servers, index)
-    return ended
+        num_flags += _report(state, told, memory.num_servers, index)
+    return num_flags
 
 
 @compiled
@@ -114,16 +115,17 @@ def _show(state: Any) -> None:
 
 @compiled_part
 def _report(state: Any, results: Any, count: int, index: int) -> int:
-    """Write the results of server ``index`` of ``count``; tell whether its episode has ended."""
+    """Write the results of server ``index`` of ``count``; return how many flags are set."""
+    truncated = state.truncated and not state.terminated
     elapsed_s = state.clock_s - state.step_start_s
     discount = math.exp(-elapsed_s / state.discount_time_s) if elapsed_s > 0.0 else 1.0
     results[index] = state.reward
     results[count + index] = elapsed_s
     results[2 * count + index] = discount
     results[3 * count + index] = state.terminated
-    results[4 * count + index] = state.truncated and not state.terminated
+    results[4 * count + index] = truncated
     results[5 * count + index] = state.invalid_actions
-    return 1 if state.terminated or state.truncated else 0
+    return state.terminated + truncated + state.invalid_actions
 
 
 @compiled

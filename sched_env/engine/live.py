@@ -42,7 +42,7 @@ def run_batches(
     masks: NDArray[np.int8],
     results: NDArray[np.float64] | None = None,
 ) -> int:
-    """Let the executor run batches until a decision is due; return how many episodes ended.
+    """Let the executor run batches until a decision is due; return how many flags it set.
 
     Args:
         world: A world with an executor.
@@ -57,7 +57,7 @@ def run_batches(
     while state["measuring"]:
         step_time_s = world.executor.run(world)
         kernels.end_measured_one(world.address, step_time_s, observations, masks, results)
-    return int(state["terminated"] or state["truncated"])
+    return int(np.count_nonzero(results[3:]))
 
 
 def serve(world: World) -> bool:

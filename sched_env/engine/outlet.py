@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+REWARD, ELAPSED, DISCOUNT, TERMINATED, TRUNCATED, INVALID = range(6)
+"""Rows of the results of a step; from TERMINATED on they are flags."""
+
 NUM_RESULTS = 6
-"""Reward, elapsed time, discount, terminated, truncated, illegal actions."""
 
 _HELD_BY_US = 2  # references to an array that only a `Fresh` holds, and the call that counts them
 

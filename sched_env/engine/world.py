@@ -318,15 +318,15 @@ class World:
         masks: NDArray[np.int8],
         results: NDArray[np.float64],
     ) -> int:
-        """Take one decision in each server, into the given buffers; return how many ended."""
+        """Take one decision in each server, into the buffers; return how many flags it set."""
         buffers = (actions, observations, masks, results)
         if self.crew is None:
-            ended = kernels.step_batch(self.address, 0, self.num_servers, *buffers)
+            num_flags = kernels.step_batch(self.address, 0, self.num_servers, *buffers)
         else:
-            ended = self.crew.step(self.address, self.num_servers, buffers)
+            num_flags = self.crew.step(self.address, self.num_servers, buffers)
         if self.executor is not None:
             return live.run_batches(self, observations, masks, results)
-        return ended
+        return num_flags
 
     def step_one(self, action: int, outlet: Outlet, fresh: Fresh) -> None:
         """Take one decision in the only server, into an outlet and fresh arrays of it."""

@@ -12,14 +12,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from sched_env.engine.outlet import (
+    DISCOUNT,
+    ELAPSED,
+    NUM_RESULTS,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+)
 from sched_env.env.actions import action_name, check_actions, early_call, refuse_illegal
 from sched_env.env.saving import Saved
 from sched_env.env.state import check_number, server_seeds
 from sched_env.errors import ConfigError
-
-# Rows of the results of a step; from _TERMINATED on they are flags.
-_REWARD, _ELAPSED, _DISCOUNT, _TERMINATED, _TRUNCATED, _INVALID = range(6)
-_NUM_FLAGS = 3
 
 StepOutcome = tuple[
     NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
@@ -96,7 +100,8 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._observations, self._masks, self._results = world.buffers()
-        self._flags = np.zeros((_NUM_FLAGS, num_envs), np.bool_)
+        self._flags = np.zeros((NUM_RESULTS - TERMINATED, num_envs), np.bool_)
+        self._num_flags = 0  # that are set
         self._ended = np.zeros(num_envs, np.bool_)
         self._everywhere = np.ones(num_envs, np.bool_)
         self._everywhere.setflags(write=False)
@@ -169,8 +174,9 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         self._start_episodes(given)
         self._ended[:] = False
         self._results[:] = 0.0
-        self._results[_DISCOUNT] = 1.0
+        self._results[DISCOUNT] = 1.0
         self._flags[:] = False
+        self._num_flags = 0
         self._is_reset = True
         observations, *_, infos = self._outcome()
         return observations, infos
@@ -209,16 +215,17 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         restarted = self._ended
         if self._raises:
             refuse_illegal(chosen, self._masks, ~restarted, self._action_name)
-        num_over = self._world.step(chosen, self._observations, self._masks, self._results)
-        if num_over and restarted.any():
+        num_flags = self._world.step(chosen, self._observations, self._masks, self._results)
+        if not (num_flags or self._num_flags or self._limit):
+            return self._outcome()
+        if restarted.any():
             self._restart(restarted)
             self._results[:, restarted] = 0.0
-            self._results[_DISCOUNT, restarted] = 1.0
+            self._results[DISCOUNT, restarted] = 1.0
         if self._limit:
             self._apply_limit(restarted)
-        self._flags[:] = self._results[_TERMINATED:]
-        if not (num_over or self._limit):
-            return self._outcome()
+        self._flags[:] = self._results[TERMINATED:]
+        self._num_flags = int(np.count_nonzero(self._flags))
         self._ended = self._flags[0] | self._flags[1]
         outcome = self._outcome()
         return self._end_episodes(outcome) if self._ended.any() else outcome
@@ -228,7 +235,7 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         state, results = self._world.state, self._results
         late = (state["decisions"] >= self._limit) & ~restarted
         state["truncated"][late] = 1
-        results[_TRUNCATED, late & (results[_TERMINATED] == 0.0)] = 1.0
+        results[TRUNCATED, late & (results[TERMINATED] == 0.0)] = 1.0
 
     def _restart(self, chosen: NDArray[np.bool_]) -> None:
         self._world.state["episode"][chosen] += 1
@@ -265,7 +272,7 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
             if not len(table):
                 table = np.zeros((len(told), self.num_envs))
             table[:, index] = list(told.values())
-        metrics = dict(zip(told, table, strict=True))
+        metrics: dict[str, Any] = dict(zip(told, table, strict=True))
         metrics["is_success"] = metrics["is_success"].astype(np.bool_)
         metrics.update(dict.fromkeys([f"_{name}" for name in told], ended))
         return metrics
@@ -290,14 +297,14 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         infos: dict[str, Any] = {
             "action_mask": masks,
             "_action_mask": everywhere,
-            self.elapsed_name: results[_ELAPSED],
+            self.elapsed_name: results[ELAPSED],
             f"_{self.elapsed_name}": everywhere,
-            "discount": results[_DISCOUNT],
+            "discount": results[DISCOUNT],
             "_discount": everywhere,
             "invalid_action": flags[2],
             "_invalid_action": everywhere,
         }
-        return observations, results[_REWARD], flags[0], flags[1], infos
+        return observations, results[REWARD], flags[0], flags[1], infos
 
     def _show(self) -> None:
         self._world.view(self._observations, self._masks)

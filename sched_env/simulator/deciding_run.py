@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled
 from sched_env.engine import kernels
 from sched_env.engine.memory import memory_at, server_of
-from sched_env.engine.outlet import NUM_RESULTS
+from sched_env.engine.outlet import NUM_RESULTS, TERMINATED, TRUNCATED
 from sched_env.engine.world import World
 from sched_env.policy.decisions import Network, decide
 from sched_env.policy.runtime import ExportedPolicy
@@ -131,7 +131,8 @@ def _step_each(
         row = going[place]
         shown, legal = observations[row : row + 1], masks[row : row + 1]
         chosen = actions[place : place + 1]
-        ended[row] = kernels.step_batch(addresses[row], 0, 1, chosen, shown, legal, results)
+        kernels.step_batch(addresses[row], 0, 1, chosen, shown, legal, results)
+        ended[row] = results[TERMINATED, 0] + results[TRUNCATED, 0]
 
 
 class DecidingRun(AskingRun):
