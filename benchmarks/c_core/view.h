@@ -43,6 +43,18 @@ ALWAYS_INLINE void write_progress(double prefill_left, double decode_left, doubl
     resting->outputs = shown[3];
 }
 
+/* Return the first of two numbers if a condition holds, else the second, without a branch. */
+ALWAYS_INLINE double either(bool condition, double one, double other)
+{
+    const uint64_t chosen = -(uint64_t)condition;
+    uint64_t bits, other_bits;
+    memcpy(&bits, &one, sizeof bits);
+    memcpy(&other_bits, &other, sizeof other_bits);
+    bits = (bits & chosen) | (other_bits & ~chosen);
+    memcpy(&one, &bits, sizeof bits);
+    return one;
+}
+
 /* How long a request waits, and how much longer it may. */
 typedef struct Times {
     double wait_s, slack_s;
@@ -125,12 +137,12 @@ ALWAYS_INLINE void show_wait(double clock_s, Place *place, const Waiter *waiter,
     const double pace_s = waiter->allowed_s - (clock_s - waiter->first_token_s);
     const bool has_tokens = slot->resting.outputs > 0.0f;
     const double pace = rise(pace_s, 0.5);
-    place->urgent_weight = waiter->weight * (times.slack_s < URGENT_S);
-    place->late_weight = waiter->weight * (times.slack_s < 0.0);
+    place->urgent_weight = either(times.slack_s < URGENT_S, waiter->weight, 0.0);
+    place->late_weight = either(times.slack_s < 0.0, waiter->weight, 0.0);
     show_slack(times.slack_s, slot);
     slot->wait = rise(times.wait_s, 2.0);
     slot->is_late = !has_tokens & (times.wait_s > waiter->ttft_slo_s);
-    slot->tpot_slack = has_tokens ? pace : 0.0;
+    slot->tpot_slack = either(has_tokens, pace, 0.0);
 }
 
 ALWAYS_INLINE double gap(double density, double best)
@@ -280,7 +292,7 @@ static void show_running(const Server *s, Slot *slots, int64_t count)
         slot->blocks_of_free = shown[2];
         slot->wait = shown[0];
         slot->is_late = !has_tokens & (times.wait_s > request->ttft_slo_s);
-        slot->tpot_slack = has_tokens ? shown[1] : 0.0f;
+        slot->tpot_slack = either(has_tokens, shown[1], 0.0);
     }
 }
 
