@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sched_env.engine import kernels
 
@@ -24,20 +26,20 @@ class Crew:
         self.num_threads = num_threads
         self._others = ThreadPoolExecutor(num_threads - 1)
 
-    def step(self, address: int, num_servers: int, buffers: tuple[Any, Any, Any, Any]) -> int:
+    def step(self, work: tuple[int, int], num_servers: int, actions: NDArray[np.int64]) -> int:
         """Take one decision in each server of a world; return how many flags it set.
 
         Args:
-            address: Where the world lies.
+            work: Addresses of the world and of the outlet that is filled.
             num_servers: Servers of the world.
-            buffers: Actions, observations, masks and results, as ``step_batch`` takes them.
+            actions: int64 (num_servers,).
         """
         edges = [num_servers * i // self.num_threads for i in range(self.num_threads + 1)]
         waited = [
-            self._others.submit(kernels.step_batch, address, first, end, *buffers)
+            self._others.submit(kernels.step_servers, *work, first, end, actions)
             for first, end in itertools.pairwise(edges[1:])
         ]
-        num_flags = kernels.step_batch(address, 0, edges[1], *buffers)
+        num_flags = kernels.step_servers(*work, 0, edges[1], actions)
         return num_flags + sum(one.result() for one in waited)
 
     def __reduce__(self) -> tuple[type[Crew], tuple[int]]:

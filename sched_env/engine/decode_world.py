@@ -13,7 +13,7 @@ from sched_env.engine.allocation import as_records, records_of
 from sched_env.engine.decode_layout import DecodeLayout
 from sched_env.engine.decode_machine import DECODE_REQUEST, POLICY_NAMES
 from sched_env.engine.decode_records import EPISODE, DecodeArrays
-from sched_env.engine.outlet import Fresh, Outlet
+from sched_env.engine.outlet import Fresh, Outlet, ScalarOutlet
 from sched_env.errors import ConfigError, UnknownNameError
 
 _MOST_BYTES = 2**34
@@ -87,21 +87,15 @@ class DecodeWorld:
             chosen = np.ones(len(self.state), np.bool_)
         kernels.reset_batch(*self.arrays, chosen, observations, masks)
 
-    def step(
-        self,
-        actions: NDArray[np.int64],
-        observations: NDArray[np.float32],
-        masks: NDArray[np.int8],
-        results: NDArray[np.float64],
-    ) -> int:
-        """Take one decision in each machine, into the buffers; return how many flags it set."""
+    def step(self, actions: NDArray[np.int64], outlet: Outlet) -> int:
+        """Take one decision in each machine, into an outlet; return how many flags it set."""
         state, requests, slots, _ = self.arrays
-        return kernels.step_batch(state, requests, slots, actions, observations, masks, results)
+        filled = outlet.observations, outlet.masks, outlet.results
+        return kernels.step_batch(state, requests, slots, actions, *filled)
 
-    def step_one(self, action: int, outlet: Outlet, fresh: Fresh) -> None:
+    def step_one(self, action: int, outlet: ScalarOutlet, fresh: Fresh) -> None:
         """Take one decision in the only machine, into an outlet and fresh arrays of it."""
-        actions = np.array([action])
-        self.step(actions, outlet.observations, outlet.masks, outlet.results)
+        self.step(np.array([action]), outlet)
         outlet.copy_to(fresh)
 
     def view(self, observations: NDArray[np.float32], masks: NDArray[np.int8]) -> None:

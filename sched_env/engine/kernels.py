@@ -56,6 +56,24 @@ def reset_batch(
 
 
 @compiled_without_gil
+def step_servers(
+    address: int, outlet_address: int, first: int, end: int, actions: NDArray[Any]
+) -> int:
+    """Take one decision in each server from ``first`` to ``end - 1``; return how many flags it set.
+
+    All that ``step_batch`` fills lies in an outlet: ``outlet_address`` is that of an OUTLET record.
+    """
+    memory, outlet = memory_at(address), outlet_at(outlet_address)
+    key, told = _key_of(memory), results_at(outlet.results_at, memory.num_servers)
+    num_flags = 0
+    for index in range(first, end):
+        state = server_of(memory, index)
+        aim_outlet(state, outlet, index)
+        num_flags += _step(state, key, actions[index], told, memory.num_servers, index)
+    return num_flags
+
+
+@compiled_without_gil
 def step_batch(
     address: int,
     first: int,
@@ -78,9 +96,7 @@ def step_batch(
     for index in range(first, end):
         state = server_of(memory, index)
         aim_outputs(state, outputs, index)
-        decide.step(state, key, actions[index])
-        _show(state)
-        num_flags += _report(state, told, memory.num_servers, index)
+        num_flags += _step(state, key, actions[index], told, memory.num_servers, index)
     return num_flags
 
 
@@ -99,11 +115,17 @@ def step_one(
     """
     memory, outlet = memory_at(address), outlet_at(outlet_address)
     state = server_of(memory, 0)
-    aim_outlet(state, outlet)
-    decide.step(state, _key_of(memory), action)
-    _show(state)
-    _report(state, results_at(outlet.result_at, 1), 1, 0)
+    aim_outlet(state, outlet, 0)
+    _step(state, _key_of(memory), action, results_at(outlet.results_at, 1), 1, 0)
     copy_outlet(outlet, observation_at, mask_at)
+
+
+@compiled_part
+def _step(state: Any, key: Any, action: int, results: Any, count: int, index: int) -> int:
+    """Take one decision in server ``index`` of ``count``, and show and tell what came of it."""
+    decide.step(state, key, action)
+    _show(state)
+    return _report(state, results, count, index)
 
 
 @compiled_part

@@ -42,6 +42,7 @@ from sched_env.workload.service_classes import SERVICE_CLASS
 _ENTRY_SIZE = ENTRY.itemsize
 _INT64_SIZE = 8
 _SLOT_SIZE = SLOT.itemsize
+_FEATURE_SIZE = np.dtype(np.float32).itemsize
 _GLOBALS_SIZE = GLOBALS.itemsize
 
 
@@ -194,10 +195,10 @@ def outlet_at(address: int) -> Any:
 
 
 @compiled_part
-def aim_outlet(state: Any, outlet: Any) -> None:
-    """Write down that the observation and the mask of a server go to an outlet."""
-    state.observation_at = outlet.observation_at
-    state.mask_at = outlet.mask_at
+def aim_outlet(state: Any, outlet: Any, index: int) -> None:
+    """Write down that the observation and the mask of server ``index`` go to an outlet."""
+    state.observation_at = outlet.observation_at + index * outlet.num_observed * _FEATURE_SIZE
+    state.mask_at = outlet.mask_at + index * outlet.num_actions
     state.num_actions = outlet.num_actions
 
 

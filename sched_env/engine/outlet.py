@@ -1,9 +1,9 @@
-"""Where the one server of a scalar environment leaves what a step tells.
+"""Where servers leave what a step tells.
 
 As a world crosses the border into compiled code as one number, so do the arrays that a step fills:
-four of them, each taken apart anew, would take as long as the step of an idle server. Copies to
-hand out are made there too. New arrays for them would take a quarter of a step, so those that were
-handed out two steps ago are filled again, if nobody holds them any more.
+four of them, each taken apart anew, would take as long as the step of an idle server. The copies
+that a scalar environment hands out are made there too. New arrays for them would take a quarter of
+a step, so those that were handed out two steps ago are filled again, if nobody holds them any more.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _HELD_BY_US = 2  # references to an array that only a `Fresh` holds, and the cal
 # Where the arrays of an outlet lie, for compiled code.
 OUTLET = np.dtype(
     [
-        ("observation_at", "i8"),
+        ("observation_at", "i8"),  # of the first server, as the two below
         ("mask_at", "i8"),
-        ("result_at", "i8"),
+        ("results_at", "i8"),
         ("num_observed", "i8"),
         ("num_actions", "i8"),
     ]
@@ -39,17 +39,14 @@ arrays themselves. They own their memory, so that whoever looks at it holds them
 
 
 class Outlet:
-    """The arrays that the steps of one server fill, always the same ones, and fresh ones.
+    """The arrays that the steps of N servers fill, always the same ones.
 
     Args:
-        observations: float32 (1, size), C-contiguous.
-        masks: int8 (1, num_actions), C-contiguous.
-        results: float64 (6, 1), C-contiguous.
+        observations: float32 (N, size), C-contiguous; the next observations are made of them.
+        masks: int8 (N, num_actions), C-contiguous.
+        results: float64 (6, N), C-contiguous.
 
     Attributes:
-        observation: float32 (size,), a view; the next observation is made of it.
-        mask: int8 (num_actions,), a view.
-        result: float64 (6,), a memoryview, which makes a list soonest.
         address: Where compiled code finds them: the address of an OUTLET record.
     """
 
@@ -63,15 +60,37 @@ class Outlet:
         self._aim()
 
     def _aim(self) -> None:
-        self.observation, self.mask = self.observations[0], self.masks[0]
-        self.result = self.results[:, 0].data
         self._record = np.zeros(1, OUTLET)
         self._record["observation_at"] = self.observations.ctypes.data
         self._record["mask_at"] = self.masks.ctypes.data
-        self._record["result_at"] = self.results.ctypes.data
-        self._record["num_observed"] = self.observation.size
-        self._record["num_actions"] = self.mask.size
+        self._record["results_at"] = self.results.ctypes.data
+        self._record["num_observed"] = self.observations.shape[1]
+        self._record["num_actions"] = self.masks.shape[1]
         self.address = int(self._record.ctypes.data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle needs: views and addresses are left out."""
+        return {name: getattr(self, name) for name in ("observations", "masks", "results")}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Restore a copy or a pickle, whose arrays lie elsewhere."""
+        self.__dict__.update(saved)
+        self._aim()
+
+
+class ScalarOutlet(Outlet):
+    """The arrays that the steps of one server fill, and fresh ones.
+
+    Attributes:
+        observation: float32 (size,), a view.
+        mask: int8 (num_actions,), a view.
+        result: float64 (6,), a memoryview, which makes a list soonest.
+    """
+
+    def _aim(self) -> None:
+        super()._aim()
+        self.observation, self.mask = self.observations[0], self.masks[0]
+        self.result = self.results[:, 0].data
         self._last, self._before_last = self._new(), self._new()
 
     def fresh(self) -> Fresh:
@@ -90,15 +109,6 @@ class Outlet:
         """Copy observation and mask as they stand."""
         *_, observation, mask = fresh
         observation[:], mask[:] = self.observation, self.mask
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle needs: views and addresses are left out."""
-        return {name: getattr(self, name) for name in ("observations", "masks", "results")}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Restore a copy or a pickle, whose arrays lie elsewhere."""
-        self.__dict__.update(saved)
-        self._aim()
 
 
 def _address_of(array: Any) -> int:

@@ -24,7 +24,7 @@ from sched_env.engine.allocation import (
 )
 from sched_env.engine.crew import Crew
 from sched_env.engine.layout import Layout
-from sched_env.engine.outlet import Fresh, Outlet
+from sched_env.engine.outlet import Fresh, Outlet, ScalarOutlet
 from sched_env.engine.output import ITL_BINS
 from sched_env.engine.queue_records import LANE, MOST_LANES
 from sched_env.engine.records import (
@@ -311,24 +311,21 @@ class World:
         if self.executor is not None:
             live.run_batches(self, observations, masks)
 
-    def step(
-        self,
-        actions: NDArray[np.int64],
-        observations: NDArray[np.float32],
-        masks: NDArray[np.int8],
-        results: NDArray[np.float64],
-    ) -> int:
-        """Take one decision in each server, into the buffers; return how many flags it set."""
-        buffers = (actions, observations, masks, results)
+    def step(self, actions: NDArray[np.int64], outlet: Outlet) -> int:
+        """Take one decision in each server, int64 (N,), into an outlet; return how many flags set.
+
+        A flag is one of the last three results: terminated, truncated, illegal action.
+        """
+        work = self.address, outlet.address
         if self.crew is None:
-            num_flags = kernels.step_batch(self.address, 0, self.num_servers, *buffers)
+            num_flags = kernels.step_servers(*work, 0, self.num_servers, actions)
         else:
-            num_flags = self.crew.step(self.address, self.num_servers, buffers)
+            num_flags = self.crew.step(work, self.num_servers, actions)
         if self.executor is not None:
-            return live.run_batches(self, observations, masks, results)
+            return live.run_batches(self, outlet.observations, outlet.masks, outlet.results)
         return num_flags
 
-    def step_one(self, action: int, outlet: Outlet, fresh: Fresh) -> None:
+    def step_one(self, action: int, outlet: ScalarOutlet, fresh: Fresh) -> None:
         """Take one decision in the only server, into an outlet and fresh arrays of it."""
         observation_at, mask_at, _, _ = fresh
         kernels.step_one(self.address, outlet.address, action, observation_at, mask_at)

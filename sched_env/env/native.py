@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sched_env.engine.outlet import Outlet
+from sched_env.engine.outlet import ScalarOutlet
 from sched_env.env.actions import action_name, check_action, early_call, refuse_illegal
 from sched_env.env.saving import Saved
 from sched_env.errors import ConfigError
@@ -46,7 +46,7 @@ class NativeEnv(Saved, gym.Env[NDArray[np.float32], np.int64]):
         low, high = self.layout.bounds()
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
         self.action_space = spaces.Discrete(self.layout.num_actions)
-        self._outlet = Outlet(*world.buffers())
+        self._outlet = ScalarOutlet(*world.buffers())
         self._raises = raises
         self._is_reset = False
 

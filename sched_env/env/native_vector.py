@@ -19,6 +19,7 @@ from sched_env.engine.outlet import (
     REWARD,
     TERMINATED,
     TRUNCATED,
+    Outlet,
 )
 from sched_env.env.actions import action_name, check_actions, early_call, refuse_illegal
 from sched_env.env.saving import Saved
@@ -100,6 +101,7 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._observations, self._masks, self._results = world.buffers()
+        self._outlet = Outlet(self._observations, self._masks, self._results)
         self._flags = np.zeros((NUM_RESULTS - TERMINATED, num_envs), np.bool_)
         self._num_flags = 0  # that are set
         self._ended = np.zeros(num_envs, np.bool_)
@@ -215,7 +217,7 @@ class NativeVectorEnv(Saved, VectorEnv[NDArray[np.float32], NDArray[np.int64], N
         restarted = self._ended
         if self._raises:
             refuse_illegal(chosen, self._masks, ~restarted, self._action_name)
-        num_flags = self._world.step(chosen, self._observations, self._masks, self._results)
+        num_flags = self._world.step(chosen, self._outlet)
         if not (num_flags or self._num_flags or self._limit):
             return self._outcome()
         if restarted.any():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sched_env.compiled import compiled
 from sched_env.engine import kernels
 from sched_env.engine.memory import memory_at, server_of
-from sched_env.engine.outlet import NUM_RESULTS, TERMINATED, TRUNCATED
+from sched_env.engine.outlet import INVALID, NUM_RESULTS, TERMINATED, TRUNCATED, Outlet
 from sched_env.engine.world import World
 from sched_env.policy.decisions import Network, decide
 from sched_env.policy.runtime import ExportedPolicy
@@ -46,7 +46,7 @@ class AskingRun:
         self.num_decisions = 0
         self.num_invalid_actions = 0
         self._decider = decider
-        self._buffers = world.buffers()
+        self._outlet = Outlet(*world.buffers())
 
     @property
     def is_over(self) -> bool:
@@ -57,19 +57,18 @@ class AskingRun:
     @property
     def observations(self) -> NDArray[Any]:
         """Return what is observed now, float32 (1, size): a view that the next step overwrites."""
-        return self._buffers[0]
+        return self._outlet.observations
 
     @property
     def masks(self) -> NDArray[Any]:
         """Return what is legal now, (1, num_actions): a view that the next step overwrites."""
-        return self._buffers[1]
+        return self._outlet.masks
 
     def begin(self) -> None:
         """Empty the server and bring it to its first decision."""
-        observations, masks, _ = self._buffers
         self.num_decisions = self.num_invalid_actions = 0
         kernels.reset_one(self.world.address)
-        self.world.begin_decisions(observations, masks)
+        self.world.begin_decisions(self.observations, self.masks)
 
     def advance(self, max_decisions: int) -> bool:
         """Take at most ``max_decisions`` decisions; tell whether the run has ended."""
@@ -82,10 +81,9 @@ class AskingRun:
 
     def take(self, actions: NDArray[np.int64]) -> None:
         """Take one decision, int64 (1,), and come to the next one."""
-        results = self._buffers[2]
-        self.world.step(actions, *self._buffers)
+        self.world.step(actions, self._outlet)
         self.num_decisions += 1
-        self.num_invalid_actions += int(results[5, 0])
+        self.num_invalid_actions += int(self._outlet.results[INVALID, 0])
 
 
 def run_together(worlds: Sequence[World], decider: Decider) -> None:
@@ -153,7 +151,9 @@ class DecidingRun(AskingRun):
         made, invalid = _decide(
             self.world.address,
             self._network,
-            *self._buffers,
+            self.observations,
+            self.masks,
+            self._outlet.results,
             self._logits,
             self._actions,
             max_decisions,
@@ -181,5 +181,5 @@ def _decide(
         decide(network, observations, masks, logits, actions)
         kernels.step_batch(address, 0, 1, actions, observations, masks, results)
         made += 1
-        invalid += int(results[5, 0])
+        invalid += int(results[INVALID, 0])
     return made, invalid

@@ -72,7 +72,7 @@ def test_decisions_are_the_same_whatever_becomes_of_the_cohort(seed: int, distur
         actions = rng.choice(np.flatnonzero(driver.masks[0]), 1)
         disturb(other.world)
         for one in (driver, other):
-            one.world.step(actions, one.observations, one.masks, one.results)
+            one.world.step(actions, one.outlet)
     look(driver.world)
     look(other.world)
     assert driver.world.requests.tobytes() == other.world.requests.tobytes()

@@ -10,6 +10,7 @@ import numpy as np
 
 import sched_env.baselines  # noqa: F401  (registers the orders that screen waiting requests)
 from sched_env.config import EnvConfig
+from sched_env.engine.outlet import Outlet
 from sched_env.engine.setup import episode_world
 from sched_env.engine.world import World
 from sched_env.policy.keys import Heuristic
@@ -142,6 +143,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.observations, self.masks, self.results = self.world.buffers()
+        self.outlet = Outlet(self.observations, self.masks, self.results)
 
     @property
     def mask(self) -> np.ndarray:
@@ -158,6 +160,6 @@ class Driver:
     def step(self, action: int) -> tuple[float, bool, float, float, bool]:
         """Return reward, whether the episode is over, elapsed seconds, discount, illegal."""
         actions = np.array([action], np.int64)
-        self.world.step(actions, self.observations, self.masks, self.results)
+        self.world.step(actions, self.outlet)
         reward, elapsed_s, discount, terminated, truncated, invalid = self.results[:, 0].tolist()
         return reward, terminated + truncated > 0, elapsed_s, discount, invalid > 0
