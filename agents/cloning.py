@@ -163,19 +163,16 @@ def clone(
         _Lesson(one, teacher, _share(one, cloning))
         for one, teacher in zip(conditions, trials.teachers, strict=True)
     ]
-    student, visited = _learned(policy, lessons, seed, progress)
-    looks = _looks(env, tuning, seed, (given, student))
-    num_runs = 2 * tuning.validation_scenarios
-    num_runs += NUM_ROUNDS * sum(lesson.num_pieces for lesson in lessons)
-    num_requests = trials.num_requests + num_runs * tuning.requests_per_scenario
-    before, after = looks
+    budget = Budget(num_requests=trials.num_requests)
+    student, visited = _learned(policy, lessons, seed, budget, progress)
+    before, after = _looks(env, tuning, seed, budget, (given, student))
     is_better = objective.worth(*after) > objective.worth(*before)
     kept, look = (student, after) if is_better else (given, before)
     training = {
         **kept.card.training,
         "clone_states": sum(len(states.actions) for states in visited),
         "clone_agreement": _agreement(student, visited),
-        "clone_requests": num_requests,
+        "clone_requests": budget.num_requests,
         "clone_kept": is_better,
         "validation_goodput_of_clone": after.goodput,
         "validation_goodput_before_cloning": before.goodput,
@@ -206,9 +203,13 @@ def _share(condition: TaughtCondition, cloning: CloningConfig) -> int:
 
 
 def _learned(
-    policy: ExportedPolicy, lessons: Sequence[_Lesson], seed: int, progress: Progress | None
+    policy: ExportedPolicy,
+    lessons: Sequence[_Lesson],
+    seed: int,
+    budget: Budget,
+    progress: Progress | None,
 ) -> tuple[ExportedPolicy, list[States]]:
-    """Return the network that has learned the lessons, and the states of each."""
+    """Return the network that has learned the lessons, and the states of each; count requests."""
     first_victim = policy.num_actions - policy.card.observation.num_running_slots
     torch.manual_seed(seed)
     actor, student = torch_actor(policy), None
@@ -218,7 +219,8 @@ def _learned(
             pieces = condition.source.draw(num_pieces, seed, _FIRST_DRAW + round_)
             rule = teacher.rule
             notes = _Recorder(rule.policy, student or rule.policy, rule.victims, first_victim)
-            serve_together(pieces, notes)
+            served = serve_together(pieces, notes)
+            budget.num_requests += sum(len(requests) for requests in served)
             visited.append(_joined(notes.rows))
         _imitate(actor, visited, first_victim)
         weights = {**policy.weights, **exported_weights(actor.actor, actor.prior)}
@@ -257,14 +259,18 @@ def _agreement(student: ExportedPolicy, visited: Sequence[States]) -> float:
 
 
 def _looks(
-    env: EnvConfig, tuning: TuningConfig, seed: int, policies: Sequence[ExportedPolicy]
+    env: EnvConfig,
+    tuning: TuningConfig,
+    seed: int,
+    budget: Budget,
+    policies: Sequence[ExportedPolicy],
 ) -> list[Outcome]:
-    """Return how policies do on the validation scenarios of a search."""
+    """Return how policies do on the validation scenarios of a search; count their requests."""
     looks = []
     for policy in policies:
         source = ScenarioSource(seen_by(policy, env), tuning, "validation")
         conditions = source.draw(tuning.validation_scenarios, seed, VALIDATION_DRAW)
-        looks.append(ScenarioSet(conditions, policy, Budget()).outcome(policy))
+        looks.append(ScenarioSet(conditions, policy, budget).outcome(policy))
     return looks
 
 

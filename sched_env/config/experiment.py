@@ -83,7 +83,7 @@ class CloningConfig(ConfigModel):
     """Multiples of the traces' lengths, each under every condition."""
 
     requests_per_piece: Annotated[Count, pydantic.Field(ge=2)] | None = None
-    """Requests of each piece; null: as many as ``tuning.requests_per_scenario``."""
+    """Requests of each piece, likewise; null: as many as ``tuning.requests_per_scenario``."""
 
     polish_iterations: CountOrZero = 0
     """Generations of a second polish just before it, shown as many requests as it is and on pieces

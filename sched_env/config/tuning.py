@@ -45,7 +45,7 @@ class TuningConfig(ConfigModel):
     """Scenarios that each candidate is run on."""
 
     requests_per_scenario: Annotated[Count, pydantic.Field(ge=2)] = 300
-    """Requests of one scenario."""
+    """Requests of one scenario; all of a part of a trace that has fewer."""
 
     loads: tuple[Positive, ...] = pydantic.Field(default=(0.7, 0.9, 1.1, 1.3, 1.5), min_length=1)
     """Arrival rates over what fcfs can drain, drawn per scenario."""

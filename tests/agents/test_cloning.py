@@ -32,6 +32,8 @@ from sched_env.policy.registry import resolve_policy
 from sched_env.policy.runtime import ExportedPolicy
 from sched_env.policy.scores import linear_score
 from sched_env.simulator.simulate import seen_by
+from sched_env.workload import synthesize
+from sched_env.workload.convert import write_trace
 
 pytest.importorskip("cmaes")
 
@@ -88,6 +90,17 @@ def test_what_does_better_on_the_validation_split_is_kept_and_the_card_tells_the
     assert training["clone_requests"] == 60 * runs
     same = [name for name in network.weights if name.startswith("prior.")]
     assert all(np.array_equal(cloned.policy.weights[k], network.weights[k]) for k in same)
+
+
+def test_the_cost_is_counted_where_a_part_is_shorter_than_a_piece(network, tmp_path):
+    table = synthesize("chatbot", num_requests=120, seed=0)
+    trace = write_trace(table, tmp_path / "short.parquet")
+    one_slo = SMALL.replace(slo_factors=(1.0,), requests_per_scenario=1000, validation_scenarios=2)
+    env, cloning = ENV.replace(trace=(str(trace),)), CloningConfig(pieces=2)
+    result = clone(network, env, one_slo, seed=1, cloning=cloning)
+    runs = NUM_HOME_TRIALS * len(home_teachers(network)) + NUM_ROUNDS * 2
+    spent = runs * len(table.split("train")) + 2 * 2 * len(table.split("validation"))
+    assert result.policy.card.training["clone_requests"] == spent
 
 
 def test_cloning_repeats_itself(cloned, network):
