@@ -255,7 +255,8 @@ def _weights_of_checkpoint(
     folder: RunFolder, experiment: ExperimentConfig
 ) -> tuple[dict[str, np.ndarray], PolicyCard]:
     from sched_env.agents.checkpoint import latest_checkpoint, load_checkpoint
-    from sched_env.agents.run_folder import refuse_changed_priors
+    from sched_env.agents.prior_sources import prior_hashes
+    from sched_env.agents.run_folder import refuse_changed_inputs
     from sched_env.errors import ConfigError
 
     place = latest_checkpoint(folder.checkpoints)
@@ -263,7 +264,7 @@ def _weights_of_checkpoint(
         raise ConfigError(
             f"{folder.path} has no checkpoint yet; let sched-env train go on until its first one"
         )
-    refuse_changed_priors(folder, experiment)
+    refuse_changed_inputs(folder, prior_hashes(experiment))
     checkpoint = load_checkpoint(place)
     spec = policy_spec(experiment.agent, env_layout(experiment.env))
     actor = spec.make_actor()

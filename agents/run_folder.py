@@ -5,7 +5,7 @@
     runs/<experiment>/<agent>__seed<k>__<utc>/
         config.yaml          the resolved configuration
         environment.json     versions and machine
-        priors.json          hashes of the linear scores that the configuration names, if any
+        inputs.json          hashes of the traces, step times and linear scores that it names
         events.out.tfevents* TensorBoard; baselines/<name>/ those of policies to compare with
         progress.csv         one row an update
         polish.csv           one row a look of the search after PPO, if there was one
@@ -18,14 +18,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sched_env.agents.prior_sources import prior_hashes
+from sched_env.agents.inputs import input_hashes
 from sched_env.config import ExperimentConfig, to_yaml
 from sched_env.config.differences import describe_differences
 from sched_env.config.yaml_text import read_yaml_mapping
@@ -58,9 +58,9 @@ class RunFolder:
         return self.path / "environment.json"
 
     @property
-    def priors_file(self) -> Path:
-        """Return the path of the hashes of the priors that the run began with."""
-        return self.path / "priors.json"
+    def inputs_file(self) -> Path:
+        """Return the path of the hashes of what the run began with."""
+        return self.path / "inputs.json"
 
     @property
     def progress_file(self) -> Path:
@@ -160,7 +160,7 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
 
     Raises:
         ConfigError: The folder was started with another configuration, or is a file.
-        SchedEnvError: A prior cannot be read.
+        SchedEnvError: A trace, step times or a prior cannot be read.
     """
     folder = RunFolder(Path(path))
     if folder.path.exists() and not folder.path.is_dir():
@@ -168,12 +168,11 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
     if folder.config_file.exists():
         _check_same(folder, experiment)
         return folder
-    hashes = prior_hashes(experiment)
+    hashes = input_hashes(experiment)
     try:
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         write_json(folder.environment_file, describe_machine())
-        if hashes:
-            write_json(folder.priors_file, hashes)
+        write_json(folder.inputs_file, hashes)
         write_text(folder.config_file, to_yaml(experiment))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -184,23 +183,26 @@ def open_run_folder(path: Path, experiment: ExperimentConfig) -> RunFolder:
     return folder
 
 
-def refuse_changed_priors(folder: RunFolder, experiment: ExperimentConfig) -> None:
-    """Refuse to go on with a run around another linear score than it began with.
+def refuse_changed_inputs(folder: RunFolder, hashes: Mapping[str, str]) -> None:
+    """Refuse to go on with a run from something else than it began with.
 
     Runs that began before their folder held the hashes are taken as they are.
 
+    Args:
+        folder: Of the run.
+        hashes: Of what is there now, some of ``input_hashes``.
+
     Raises:
-        ConfigError: A score has changed since, or the file of the hashes is damaged.
-        SchedEnvError: A score cannot be read.
+        ConfigError: Something has changed since, or the file of the hashes is damaged.
     """
-    if not folder.priors_file.is_file():
+    if not folder.inputs_file.is_file():
         return
-    there = read_json_mapping(folder.priors_file)
-    for key, digest in prior_hashes(experiment).items():
+    there = read_json_mapping(folder.inputs_file)
+    for key, digest in hashes.items():
         if there.get(key) != digest:
             raise ConfigError(
-                f"{key} is another linear score now than when the run in {folder.path} began (the "
-                "sha256 of its weights differs): restore it, or give another folder to begin anew"
+                f"{key} is not what it was when the run in {folder.path} began (its sha256 "
+                "differs): restore it, or give another folder to begin anew"
             )
 
 

@@ -36,6 +36,7 @@ from sched_env.agents.export import (
     policy_card,
     torch_actor,
 )
+from sched_env.agents.inputs import input_hashes
 from sched_env.agents.judges import Judges, make_judges
 from sched_env.agents.logs import level_line_names, make_logger, write_level_line
 from sched_env.agents.model import make_model, planned_decisions, rollout_size
@@ -48,7 +49,7 @@ from sched_env.agents.preconditions import (
     check_resume,
 )
 from sched_env.agents.refinement import Refinement
-from sched_env.agents.run_folder import RunFolder, open_run_folder, refuse_changed_priors
+from sched_env.agents.run_folder import RunFolder, open_run_folder, refuse_changed_inputs
 from sched_env.agents.sb3 import SchedVecEnv, make_sb3_vec_env
 from sched_env.agents.tags import (
     POLISH_TAG,
@@ -153,7 +154,7 @@ def train(
     check_place(RunFolder(path), is_started)
     check_parts(experiment)
     if is_started:
-        refuse_changed_priors(RunFolder(path), experiment)
+        refuse_changed_inputs(RunFolder(path), input_hashes(experiment))
     else:
         check_pieces(experiment)
     return _train_in(path, experiment, opened or (lambda _: None), progress)

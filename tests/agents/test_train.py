@@ -11,8 +11,9 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sched_env.agents.export import env_layout, export_run, observation_shape
+from sched_env.agents.inputs import input_hashes
 from sched_env.agents.judges import Judges
-from sched_env.agents.run_folder import open_run_folder, refuse_changed_priors
+from sched_env.agents.run_folder import open_run_folder, refuse_changed_inputs
 from sched_env.agents.sb3 import SchedVecEnv
 from sched_env.agents.train import TrainingRun, TrainProgress, TrainResult, train
 from sched_env.agents.validation import EpisodeEvaluation
@@ -21,9 +22,16 @@ from sched_env.config.agent import PriorConfig
 from sched_env.errors import ConfigError, SchedEnvError, TraceError, UnknownNameError
 from sched_env.policy.format import write_policy
 from sched_env.policy.scores import linear_score
+from sched_env.workload import synthesize
+from sched_env.workload.convert import write_trace
 from tests.agents.fake_env import FakeVectorEnv
 
 UPDATE = 16 * 8
+STEPS = """gpu,model,tp,precision,n_decode,ctx,prefill_tokens,prefill_past,ms,kind,source
+toy,toy,1,bf16,4,512,0,0,5.0,composed,made
+toy,toy,1,bf16,0,0,128,0,9.0,composed,made
+toy,toy,1,bf16,4,512,128,0,11.0,composed,made
+"""
 
 
 class FakeJudge:
@@ -276,8 +284,11 @@ def test_a_damaged_checkpoint_names_the_folder_to_remove(tmp_path: Path) -> None
 
 
 def test_what_would_stop_a_run_later_is_looked_for_again_where_it_goes_on(tmp_path: Path) -> None:
-    experiment = _experiment(env=EnvConfig(trace=str(tmp_path / "gone.csv")))
+    trace = tmp_path / "gone.csv"
+    write_trace(synthesize("chatbot", num_requests=20, seed=0), trace)
+    experiment = _experiment(env=EnvConfig(trace=str(trace)))
     open_run_folder(tmp_path / "run", experiment)
+    trace.unlink()
     with pytest.raises(TraceError, match=r"gone\.csv"):
         train(experiment, tmp_path / "run")
 
@@ -400,12 +411,31 @@ def _around(folder: Path, density: float) -> ExperimentConfig:
 def test_a_run_does_not_go_on_around_another_prior(tmp_path: Path) -> None:
     experiment = _around(tmp_path / "score", 5.0)
     folder = open_run_folder(tmp_path / "run", experiment)
-    refuse_changed_priors(folder, experiment)
+    refuse_changed_inputs(folder, input_hashes(experiment))
     _around(tmp_path / "score", 6.0)
-    with pytest.raises(ConfigError, match=r"agent\.prior\.policy is another .* restore it, or"):
+    with pytest.raises(ConfigError, match=r"agent\.prior\.policy is not what it was .* restore it"):
         train(experiment, folder.path)
-    folder.priors_file.unlink()  # as in folders of runs that began before there was one
-    refuse_changed_priors(folder, experiment)
+    folder.inputs_file.unlink()  # as in folders of runs that began before there was one
+    refuse_changed_inputs(folder, input_hashes(experiment))
+
+
+def test_a_run_does_not_go_on_with_another_trace_or_other_step_times(tmp_path: Path) -> None:
+    trace, steps = tmp_path / "trace.csv", tmp_path / "steps.csv"
+    write_trace(synthesize("chatbot", num_requests=200, seed=0), trace)
+    steps.write_text(STEPS)
+    env = _experiment().env.replace(
+        trace=(str(trace),), cost={"kind": "table", "path": str(steps), "beyond": "count"}
+    )
+    experiment = _experiment(env=env)
+    folder = open_run_folder(tmp_path / "run", experiment)
+    refuse_changed_inputs(folder, input_hashes(experiment))
+    steps.write_text(STEPS.replace("9.0", "9.5"))
+    with pytest.raises(ConfigError, match=r"env\.cost is not what it was"):
+        train(experiment, folder.path)
+    steps.write_text(STEPS)
+    write_trace(synthesize("chatbot", num_requests=200, seed=1), trace)
+    with pytest.raises(ConfigError, match=r"env\.trace .*trace\.csv is not what it was"):
+        train(experiment, folder.path)
 
 
 def test_an_unfinished_run_is_not_exported_around_another_prior(tmp_path: Path) -> None:
@@ -413,7 +443,7 @@ def test_an_unfinished_run_is_not_exported_around_another_prior(tmp_path: Path) 
     folder = open_run_folder(tmp_path / "run", experiment)
     (folder.checkpoints / "decisions_000000000128").mkdir()
     _around(tmp_path / "score", 6.0)
-    with pytest.raises(ConfigError, match="another linear score now"):
+    with pytest.raises(ConfigError, match=r"agent\.prior\.policy is not what it was"):
         export_run(folder.path)
 
 
