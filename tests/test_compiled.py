@@ -213,3 +213,20 @@ def test_a_part_has_one_version_for_integers_of_all_sizes():
     assert _sum_up(np.arange(4, dtype=np.int8)) == 10
     assert len(_plus.dispatcher.overloads) == 1
     assert _sum_up(np.arange(4.0)) == 10.0
+
+
+@needs_compiler
+@pytest.mark.parametrize(("folder", "is_vector"), [("engine", False), ("policy", True)])
+def test_loops_of_the_engine_stay_loops(monkeypatch, folder, is_vector):
+    def total(numbers):
+        count = 0
+        for i in range(len(numbers)):
+            count += numbers[i]
+        return count
+
+    total.__module__ = f"sched_env.{folder}.made"
+    monkeypatch.setattr(compiling, "cache_folder", lambda _: None)
+    entry = compiled(total)
+    assert entry(np.arange(100)) == 4950
+    (code,) = entry.inspect_llvm().values()
+    assert (" x i64> " in code) is is_vector

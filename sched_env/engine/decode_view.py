@@ -9,6 +9,7 @@ from sched_env.engine import decode_episode as episode
 from sched_env.engine import decode_layout as seen
 from sched_env.engine import decode_machine as machine
 from sched_env.engine.decode_machine import NONE, is_done
+from sched_env.engine.outlet import DISCOUNT, ELAPSED, INVALID, REWARD, TERMINATED, TRUNCATED
 
 _NUM_SLOT_FEATURES = len(seen.DECODE_SLOT_FEATURES)
 
@@ -115,12 +116,12 @@ def step_batch(
         view(state, requests[index], slots[index], observations[index], masks[index])
         truncated = state.truncated and not state.terminated
         elapsed = state.clock - state.step_start
-        results[0, index] = state.reward
-        results[1, index] = elapsed
-        results[2, index] = state.discount**elapsed
-        results[3, index] = state.terminated
-        results[4, index] = truncated
-        results[5, index] = state.invalid_actions
+        results[REWARD, index] = state.reward
+        results[ELAPSED, index] = elapsed
+        results[DISCOUNT, index] = state.discount**elapsed
+        results[TERMINATED, index] = state.terminated
+        results[TRUNCATED, index] = truncated
+        results[INVALID, index] = state.invalid_actions
         num_flags += state.terminated + truncated + state.invalid_actions
     return num_flags
 

@@ -13,7 +13,7 @@ from sched_env.engine.allocation import as_records, records_of
 from sched_env.engine.decode_layout import DecodeLayout
 from sched_env.engine.decode_machine import DECODE_REQUEST, POLICY_NAMES
 from sched_env.engine.decode_records import EPISODE, DecodeArrays
-from sched_env.engine.outlet import Fresh, Outlet, ScalarOutlet
+from sched_env.engine.outlet import NUM_RESULTS, Fresh, Outlet, ScalarOutlet
 from sched_env.errors import ConfigError, UnknownNameError
 
 _MOST_BYTES = 2**34
@@ -72,7 +72,7 @@ class DecodeWorld:
         return (
             np.zeros((count, self.layout.size), np.float32),
             np.zeros((count, self.layout.num_actions), np.int8),
-            np.zeros((6, count), np.float64),
+            np.zeros((NUM_RESULTS, count), np.float64),
         )
 
     def reset(

@@ -17,16 +17,17 @@ from sched_env.engine import arrivals, decide, episode, execute, flight, legalit
 from sched_env.engine.cohort import fall_out
 from sched_env.engine.keycall import key_at
 from sched_env.engine.memory import (
-    aim_outlet,
     aim_outputs,
     copy_outlet,
     memory_at,
     outlet_at,
+    outputs_in,
     outputs_of,
     requests_of,
     results_at,
     server_of,
 )
+from sched_env.engine.outlet import DISCOUNT, ELAPSED, INVALID, REWARD, TERMINATED, TRUNCATED
 from sched_env.engine.view import view
 
 
@@ -64,13 +65,8 @@ def step_servers(
     All that ``step_batch`` fills lies in an outlet: ``outlet_address`` is that of an OUTLET record.
     """
     memory, outlet = memory_at(address), outlet_at(outlet_address)
-    key, told = _key_of(memory), results_at(outlet.results_at, memory.num_servers)
-    num_flags = 0
-    for index in range(first, end):
-        state = server_of(memory, index)
-        aim_outlet(state, outlet, index)
-        num_flags += _step(state, key, actions[index], told, memory.num_servers, index)
-    return num_flags
+    results = results_at(outlet.results_at, memory.num_servers)
+    return _step_servers(memory, first, end, actions, outputs_in(outlet), results)
 
 
 @compiled_without_gil
@@ -90,13 +86,24 @@ def step_batch(
     action.
     """
     memory = memory_at(address)
-    key, outputs = _key_of(memory), outputs_of(observations, masks)
     told = results_at(results.ctypes.data, memory.num_servers)
-    num_flags = 0
+    return _step_servers(memory, first, end, actions, outputs_of(observations, masks), told)
+
+
+@compiled_part
+def _step_servers(
+    memory: Any,
+    first: int,
+    end: int,
+    actions: Any,
+    outputs: tuple[int, int, int, int],
+    results: Any,
+) -> int:
+    key, num_flags = _key_of(memory), 0
     for index in range(first, end):
         state = server_of(memory, index)
         aim_outputs(state, outputs, index)
-        num_flags += _step(state, key, actions[index], told, memory.num_servers, index)
+        num_flags += _step(state, key, actions[index], results, memory.num_servers, index)
     return num_flags
 
 
@@ -115,7 +122,7 @@ def step_one(
     """
     memory, outlet = memory_at(address), outlet_at(outlet_address)
     state = server_of(memory, 0)
-    aim_outlet(state, outlet, 0)
+    aim_outputs(state, outputs_in(outlet), 0)
     _step(state, _key_of(memory), action, results_at(outlet.results_at, 1), 1, 0)
     copy_outlet(outlet, observation_at, mask_at)
 
@@ -141,12 +148,12 @@ def _report(state: Any, results: Any, count: int, index: int) -> int:
     truncated = state.truncated and not state.terminated
     elapsed_s = state.clock_s - state.step_start_s
     discount = math.exp(-elapsed_s / state.discount_time_s) if elapsed_s > 0.0 else 1.0
-    results[index] = state.reward
-    results[count + index] = elapsed_s
-    results[2 * count + index] = discount
-    results[3 * count + index] = state.terminated
-    results[4 * count + index] = truncated
-    results[5 * count + index] = state.invalid_actions
+    results[REWARD * count + index] = state.reward
+    results[ELAPSED * count + index] = elapsed_s
+    results[DISCOUNT * count + index] = discount
+    results[TERMINATED * count + index] = state.terminated
+    results[TRUNCATED * count + index] = truncated
+    results[INVALID * count + index] = state.invalid_actions
     return state.terminated + truncated + state.invalid_actions
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sched_env.engine import kernels
+from sched_env.engine.outlet import NUM_RESULTS, TERMINATED
 
 if TYPE_CHECKING:
     from sched_env.engine.world import World
@@ -53,11 +54,11 @@ def run_batches(
     assert world.executor is not None
     state = world.state[0]
     if results is None:
-        results = np.zeros((6, 1))
+        results = np.zeros((NUM_RESULTS, 1))
     while state["measuring"]:
         step_time_s = world.executor.run(world)
         kernels.end_measured_one(world.address, step_time_s, observations, masks, results)
-    return int(np.count_nonzero(results[3:]))
+    return int(np.count_nonzero(results[TERMINATED:]))
 
 
 def serve(world: World) -> bool:

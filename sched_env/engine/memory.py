@@ -180,7 +180,7 @@ def outputs_of(observations: Any, masks: Any) -> tuple[int, int, int, int]:
 def aim_outputs(state: Any, outputs: tuple[int, int, int, int], index: int) -> None:
     """Write down where the observation and the mask of server ``index`` go.
 
-    ``outputs`` is what :func:`outputs_of` returned.
+    ``outputs`` is what :func:`outputs_of` or :func:`outputs_in` returned.
     """
     observations_at, width, masks_at, num_actions = outputs
     state.observation_at = observations_at + index * width
@@ -195,11 +195,10 @@ def outlet_at(address: int) -> Any:
 
 
 @compiled_part
-def aim_outlet(state: Any, outlet: Any, index: int) -> None:
-    """Write down that the observation and the mask of server ``index`` go to an outlet."""
-    state.observation_at = outlet.observation_at + index * outlet.num_observed * _FEATURE_SIZE
-    state.mask_at = outlet.mask_at + index * outlet.num_actions
-    state.num_actions = outlet.num_actions
+def outputs_in(outlet: Any) -> tuple[int, int, int, int]:
+    """Return of an outlet what :func:`outputs_of` returns of arrays."""
+    width = outlet.num_observed * _FEATURE_SIZE
+    return outlet.observation_at, width, outlet.mask_at, outlet.num_actions
 
 
 @compiled_part

@@ -104,7 +104,7 @@ def _best_density(state: Any) -> float:
     order = order_of(state)
     for k in range(min(state.num_front, state.num_waiting_slots)):
         best = max(best, order[k].density)
-    return np.float64(best)
+    return np.float64(best)  # differences to it are those of doubles
 
 
 @compiled_part

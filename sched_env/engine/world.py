@@ -24,7 +24,7 @@ from sched_env.engine.allocation import (
 )
 from sched_env.engine.crew import Crew
 from sched_env.engine.layout import Layout
-from sched_env.engine.outlet import Fresh, Outlet, ScalarOutlet
+from sched_env.engine.outlet import NUM_RESULTS, Fresh, Outlet, ScalarOutlet
 from sched_env.engine.output import ITL_BINS
 from sched_env.engine.queue_records import LANE, MOST_LANES
 from sched_env.engine.records import (
@@ -284,7 +284,7 @@ class World:
         return (
             np.zeros((count, self._layout.size), np.float32),
             np.zeros((count, self._layout.num_actions), np.int8),
-            np.zeros((6, count), np.float64),
+            np.zeros((NUM_RESULTS, count), np.float64),
         )
 
     def reset(

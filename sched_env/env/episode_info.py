@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,39 +16,42 @@ from sched_env.metrics.request_times import E2EL, QUEUE_WAIT, SLOWDOWN, TPOT, TT
 SUCCESS_GOODPUT = 0.9
 """An episode succeeds (``is_success``) from this weighted goodput on."""
 
-_NAMES = (
-    "num_arrived",
-    "num_injected",
-    "num_finished",
-    "num_rejected",
-    "num_timed_out",
-    "num_preemptions",
-    "num_decisions",
-    "goodput_weighted",
-    "slo_attainment",
-    "request_goodput",
-    "output_throughput",
-    "total_token_throughput",
-    "batch_tokens_mean",
-    "kv_cache_usage_mean",
-    "makespan_s",
-    "load",
-    "is_success",
-    "mean_queue_wait_ms",
-    "p95_queue_wait_ms",
-    "p50_ttft_ms",
-    "p99_ttft_ms",
-    "p99_tpot_ms",
-    "p99_e2el_ms",
-    "num_starved",
-    "jain_fairness",
-)
 _STARVATION_S = fairness.STARVATION_S
 
 _mean: Any = compiled_part(latency.mean)
 _percentile_of: Any = compiled_part(latency.percentile_of)
 _share_kept: Any = compiled_part(fairness.share_kept)
 _jain_index: Any = compiled_part(fairness.jain_index)
+
+
+class EpisodeFigures(NamedTuple):
+    """The metrics of an episode by their usual names, in the order in which they are told."""
+
+    num_arrived: int
+    num_injected: int
+    num_finished: int
+    num_rejected: int
+    num_timed_out: int
+    num_preemptions: int
+    num_decisions: int
+    goodput_weighted: float
+    slo_attainment: float
+    request_goodput: float
+    output_throughput: float
+    total_token_throughput: float
+    batch_tokens_mean: float
+    kv_cache_usage_mean: float
+    makespan_s: float
+    load: float
+    is_success: bool
+    mean_queue_wait_ms: float
+    p95_queue_wait_ms: float
+    p50_ttft_ms: float
+    p99_ttft_ms: float
+    p99_tpot_ms: float
+    p99_e2el_ms: float
+    num_starved: int
+    jain_fairness: float
 
 
 def episode_info(world: World, index: int) -> dict[str, Any]:
@@ -62,14 +65,14 @@ def episode_info(world: World, index: int) -> dict[str, Any]:
     times, counts = known_times(world.requests[index, :num_arrived])
     for row in (QUEUE_WAIT, TTFT, TPOT, E2EL):
         times[row, : counts[row]].sort()
-    return dict(zip(_NAMES, _figures(world.address, index, times, counts), strict=True))
+    return _figures(world.address, index, times, counts)._asdict()
 
 
 @compiled
 def _figures(
     address: int, index: int, times: NDArray[np.float64], counts: NDArray[np.int64]
-) -> tuple[Any, ...]:
-    """Return the metrics of server ``index`` of a world, in the order of their names.
+) -> EpisodeFigures:
+    """Return the metrics of server ``index`` of a world.
 
     ``times`` and ``counts`` are what :func:`known_times` told of its requests, rows in order.
     """
@@ -79,33 +82,35 @@ def _figures(
     clock_s, busy_s = max(state.clock_s, 1e-9), max(state.busy_s, 1e-9)
     tokens = state.num_computed_tokens
     goodput_weighted = state.weight_met / weight if weight > 0.0 else 1.0
+    slo_attainment = state.num_met / settled if settled > 0 else 1.0
     queue_wait_s, ttft_s = times[QUEUE_WAIT, : counts[QUEUE_WAIT]], times[TTFT, : counts[TTFT]]
     tpot_s, e2el_s = times[TPOT, : counts[TPOT]], times[E2EL, : counts[E2EL]]
     kept = _share_kept(times[SLOWDOWN, : counts[SLOWDOWN]])
-    return (
-        state.next_row,
-        settled,
-        state.num_finished,
-        state.num_rejected,
-        state.num_timed_out,
-        state.num_preemptions,
-        state.decisions,
-        goodput_weighted,
-        state.num_met / settled if settled > 0 else 1.0,
-        state.num_met / clock_s,
-        state.num_output_tokens / clock_s,
-        tokens / clock_s,
-        tokens / max(state.iteration, 1),
-        state.kv_block_seconds / busy_s / state.num_blocks,
-        clock_s,
-        state.load,
-        goodput_weighted >= SUCCESS_GOODPUT,
-        1e3 * _mean(queue_wait_s),
-        1e3 * _percentile_of(queue_wait_s, 95.0),
-        1e3 * _percentile_of(ttft_s, 50.0),
-        1e3 * _percentile_of(ttft_s, 99.0),
-        1e3 * _percentile_of(tpot_s, 99.0),
-        1e3 * _percentile_of(e2el_s, 99.0),
-        counts[QUEUE_WAIT] - np.searchsorted(queue_wait_s, _STARVATION_S, "right"),
-        _jain_index(kept) if kept.size > 0 else 1.0,
+    jain_fairness = _jain_index(kept) if kept.size > 0 else 1.0
+    return EpisodeFigures(
+        num_arrived=state.next_row,
+        num_injected=settled,
+        num_finished=state.num_finished,
+        num_rejected=state.num_rejected,
+        num_timed_out=state.num_timed_out,
+        num_preemptions=state.num_preemptions,
+        num_decisions=state.decisions,
+        goodput_weighted=goodput_weighted,
+        slo_attainment=slo_attainment,
+        request_goodput=state.num_met / clock_s,
+        output_throughput=state.num_output_tokens / clock_s,
+        total_token_throughput=tokens / clock_s,
+        batch_tokens_mean=tokens / max(state.iteration, 1),
+        kv_cache_usage_mean=state.kv_block_seconds / busy_s / state.num_blocks,
+        makespan_s=clock_s,
+        load=state.load,
+        is_success=goodput_weighted >= SUCCESS_GOODPUT,
+        mean_queue_wait_ms=1e3 * _mean(queue_wait_s),
+        p95_queue_wait_ms=1e3 * _percentile_of(queue_wait_s, 95.0),
+        p50_ttft_ms=1e3 * _percentile_of(ttft_s, 50.0),
+        p99_ttft_ms=1e3 * _percentile_of(ttft_s, 99.0),
+        p99_tpot_ms=1e3 * _percentile_of(tpot_s, 99.0),
+        p99_e2el_ms=1e3 * _percentile_of(e2el_s, 99.0),
+        num_starved=counts[QUEUE_WAIT] - np.searchsorted(queue_wait_s, _STARVATION_S, "right"),
+        jain_fairness=jain_fairness,
     )

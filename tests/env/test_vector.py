@@ -141,6 +141,25 @@ def test_it_agrees_with_gymnasiums_own_synchronous_vector(config: Any, mode: Aut
         num_ended += int(np.sum(given[2] | given[3]))
 
 
+@pytest.mark.parametrize("copy", [True, False])
+def test_an_illegal_action_is_told_once_and_an_end_beside_it_too(config: Any, copy: bool) -> None:
+    options = {"autoreset_mode": "SameStep", "max_episode_steps": 25}
+    ours = ContinuousBatchingVectorEnv(NUM_ENVS, config, copy=copy, **options)
+    _, infos = ours.reset(seed=4)
+    rng = np.random.default_rng(1)
+    num_ended = 0
+    for step in range(60):
+        actions = np.array([legal_action(rng, mask) for mask in infos["action_mask"]])
+        is_wild = rng.random(NUM_ENVS) < (0.3 if step % 3 == 0 else 0.0)
+        actions[is_wild] = ours.single_action_space.n
+        _, _, terminated, truncated, infos = ours.step(actions)
+        assert_equal(infos["invalid_action"], is_wild)
+        assert not (terminated & truncated).any()
+        assert ("final_info" in infos) == bool((terminated | truncated).any())
+        num_ended += int((terminated | truncated).sum())
+    assert num_ended >= 2 * NUM_ENVS
+
+
 def test_returned_arrays_are_never_touched_again(config: Any) -> None:
     vector = ContinuousBatchingVectorEnv(NUM_ENVS, config, autoreset_mode="SameStep")
     returned: list[tuple[Any, Any]] = []
